@@ -1,0 +1,215 @@
+"""The catalog: a SQLite file beside the data, or PostgreSQL when several machines share it.
+
+A write is one transaction: on SQLite `BEGIN IMMEDIATE` in WAL mode with `synchronous=FULL`, so that
+a commit that returned survives a power cut; on PostgreSQL ordinary transactions whose first act is to
+lock the warehouse's row. Either way commits have one order, which positions and stamps follow.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from anabranch.log import tables
+from anabranch.model.errors import AnabranchError
+
+FORMAT = 1
+SQLITE_FILE = "catalog.sqlite"
+_BUSY_SECONDS = 60
+# Any number will do, as long as every version of the program uses the same one.
+_MIGRATION_LOCK = 0x616E6162
+
+
+class Catalog:
+    """Connections to one warehouse's catalog, and the transactions on them."""
+
+    def __init__(self, root: Path, url: str | None = None) -> None:
+        self.root = root
+        self.url = _normalise(url) if url else sa.URL.create("sqlite", database=str(root / SQLITE_FILE))
+        self.engine = _make_engine(self.url)
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
+
+    @property
+    def place(self) -> str:
+        return f"catalog {self.url.render_as_string(hide_password=True)}"
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A consistent view of the catalog."""
+        with self._translated(), self.engine.connect() as connection:
+            if not self.is_sqlite:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """One atomic change; it takes the place in the order of commits at once."""
+        with self._translated(), self.engine.connect() as connection:
+            connection = connection.execution_options(anabranch_begin="IMMEDIATE")
+            with connection.begin():
+                if not self.is_sqlite:
+                    connection.execute(sa.select(tables.warehouse.c.id).with_for_update())
+                yield connection
+
+    def exists(self) -> bool:
+        """Whether the catalog has been set up."""
+        if self.is_sqlite and not Path(str(self.url.database)).exists():
+            return False
+        with self._translated(), self.engine.connect() as connection:
+            return bool(sa.inspect(connection).has_table("warehouse"))
+
+    def prepare(self, create: bool) -> dict[str, Any]:
+        """Bring the catalog to this version's tables, check its format, and return its identity."""
+        if not self.exists() and not create:
+            raise AnabranchError(
+                "WAREHOUSE_MISSING",
+                place=str(self.root),
+                need="a warehouse",
+                got="no catalog there",
+                next_step="Check the path, or make one with anabranch.connect(path).",
+            )
+        with self._translated():
+            identity = self._identity() if self.exists() else None
+            if identity is None or identity["format"] < FORMAT:
+                self._migrate()
+                identity = self._identity()
+        assert identity is not None
+        self._check_format(identity["format"])
+        return identity
+
+    def _identity(self) -> dict[str, Any] | None:
+        with self.engine.connect() as connection, connection.begin():
+            row = connection.execute(sa.select(tables.warehouse)).mappings().first()
+            return dict(row) if row else None
+
+    def _check_format(self, found: int) -> None:
+        if found > FORMAT:
+            raise AnabranchError(
+                "FORMAT_NEWER",
+                place=str(self.root),
+                need=f"warehouse format {FORMAT} or older",
+                got=f"format {found}",
+                next_step="Upgrade Anabranch; nothing was changed.",
+            )
+
+    def _migrate(self) -> None:
+        # Alembic is needed once in the life of a warehouse: do not load it on every open.
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", "anabranch:log/migrations")
+        with self.engine.connect() as connection:
+            connection = connection.execution_options(anabranch_begin="IMMEDIATE")
+            with connection.begin():
+                if not self.is_sqlite:
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+                self._found(connection)
+
+    def _found(self, connection: sa.Connection) -> None:
+        """Write the warehouse's identity, unless another process was first."""
+        table = tables.warehouse
+        if connection.execute(sa.select(table.c.id)).first() is None:
+            identity = uuid.uuid4().hex
+            connection.execute(
+                table.insert().values(
+                    id=identity, entry_point=f"w{identity[:8]}", format=FORMAT, last_stime=0, last_bucket=0
+                )
+            )
+        else:
+            connection.execute(table.update().values(format=FORMAT).where(table.c.format < FORMAT))
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn the database's troubles into errors that say what to do."""
+        try:
+            yield
+        except exc.DBAPIError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: exc.DBAPIError) -> Exception:
+        text = str(error.orig)
+        if "disk is full" in text or "No space left" in text:
+            return disk_full(self.place, "to commit", text)
+        if isinstance(error, exc.OperationalError | exc.InterfaceError) or "not a database" in text:
+            return AnabranchError(
+                "CATALOG_UNREACHABLE",
+                place=self.place,
+                need="a catalog that answers",
+                got=" ".join(text.split()),
+                next_step="Check that the path or server exists, is writable and is not locked; nothing was committed.",
+            )
+        return error
+
+
+def disk_full(place: str, what: str, got: str) -> AnabranchError:
+    return AnabranchError(
+        "DISK_FULL",
+        place=place,
+        need=f"free space {what}",
+        got=got,
+        next_step="Free some space and try again; nothing was committed.",
+    )
+
+
+def _normalise(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except exc.ArgumentError:
+        parsed = None
+    if parsed is None or parsed.get_backend_name() not in ("postgresql", "postgres", "sqlite"):
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place="catalog=",
+            need="a URL such as 'postgresql://user@host/database', or nothing for SQLite",
+            got=repr(url),
+            next_step="Correct the URL.",
+        )
+    if parsed.get_backend_name() == "sqlite":
+        return parsed
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise AnabranchError(
+            "NOT_SUPPORTED",
+            place="catalog=",
+            need="the PostgreSQL client",
+            got="psycopg is not installed",
+            next_step="Install it with: pip install 'anabranch[postgres]'.",
+        ) from None
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def _make_engine(url: sa.URL) -> sa.Engine:
+    if url.get_backend_name() != "sqlite":
+        return sa.create_engine(url, pool_pre_ping=True)
+    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    # We issue BEGIN ourselves: the driver's own transactions start too late to be IMMEDIATE.
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    mode = connection.get_execution_options().get("anabranch_begin", "DEFERRED")
+    connection.exec_driver_sql(f"BEGIN {mode}")

@@ -1,0 +1,161 @@
+"""Compaction, the catalog's side: which segments to rewrite, and how headers fold.
+
+The compactor takes the many small segments that lie at or below the horizon and has them rewritten
+into few large ones, sorted by event time, with each row's position, ordinal, stamp and source as
+columns. Then all headers up to the horizon fold into one. Reads by position or event time give the
+same rows as before; a retry of a folded run is still recognised. The rewriting itself is done by Spark
+(`anabranch.engine.compact`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from anabranch.log import tables
+from anabranch.log.gc import release_files
+from anabranch.log.headers import insert_segments, logged_from, note_classes, segment_values
+from anabranch.log.horizon import horizon
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import LoggedSegment, Role, RunKind, Segment
+
+SMALL_ROWS = 500_000
+LEAST_SEGMENTS = 8
+MOST_SEGMENTS = 10_000
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """The segments to be rewritten, all at or below `up_to`."""
+
+    stream_id: int
+    up_to: int
+    ids: tuple[int, ...]
+    segments: tuple[LoggedSegment, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(s.segment.rows for s in self.segments)
+
+
+def plan_compaction(connection: sa.Connection, stream: Any, least_segments: int = LEAST_SEGMENTS) -> CompactionPlan:
+    """Choose the small segments below the horizon; none if they are too few to be worth it."""
+    up_to = horizon(connection, stream)
+    segments = tables.segments
+    rows = connection.execute(
+        sa.select(segments)
+        .where(
+            segments.c.stream_id == stream.id,
+            segments.c.last_position <= up_to,
+            segments.c.role == str(Role.ROWS),
+            segments.c.reference.is_(False),
+            segments.c.rows < SMALL_ROWS,
+        )
+        .order_by(segments.c.last_position, segments.c.id)
+        .limit(MOST_SEGMENTS)
+    ).all()
+    if len(rows) < least_segments:
+        return CompactionPlan(stream.id, up_to, (), ())
+    if len(rows) == MOST_SEGMENTS:
+        up_to = min(up_to, rows[-1].last_position)
+    return CompactionPlan(stream.id, up_to, tuple(row.id for row in rows), tuple(map(logged_from, rows)))
+
+
+def commit_compaction(
+    connection: sa.Connection, plan: CompactionPlan, written: Sequence[Segment], intent_id: str | None, now: int
+) -> None:
+    """Replace the old segments by the new ones, and fold the headers."""
+    table = tables.segments
+    if sum(s.rows for s in written) != plan.rows:
+        raise AssertionError(f"compaction read {plan.rows} rows and wrote {sum(s.rows for s in written)}")
+    gone = connection.execute(table.delete().where(table.c.id.in_(plan.ids))).rowcount if plan.ids else 0
+    if gone != len(plan.ids):
+        raise AnabranchError(
+            "POSITION_CONFLICT",
+            place=f"compaction of stream number {plan.stream_id}",
+            need="the segments that it read",
+            got="some that retention or another compactor has removed meanwhile",
+            next_step="Run the compaction again; nothing was committed.",
+        )
+    if plan.segments:
+        insert_segments(
+            connection, [segment_values(s, plan.stream_id, intent_id, *s.options["positions"]) for s in written]
+        )
+        release_files(connection, [s.segment.path for s in plan.segments], now)
+        note_classes(connection, plan.stream_id, written)
+    _fold_headers(connection, plan.stream_id, plan.up_to)
+
+
+def _fold_headers(connection: sa.Connection, stream_id: int, up_to: int) -> None:
+    """One header for everything up to a position; the newest of them lends its identity and progress."""
+    runs = tables.runs
+    below = (runs.c.stream_id == stream_id) & (runs.c.position <= up_to)
+    count = connection.execute(sa.select(sa.func.count()).where(below)).scalar_one()
+    if count < 2:
+        return
+    totals = connection.execute(
+        sa.select(
+            sa.func.min(runs.c.first_position).label("first_position"),
+            sa.func.sum(runs.c.rows).label("rows"),
+            sa.func.sum(runs.c.quarantined).label("quarantined"),
+            sa.func.sum(runs.c.size).label("size"),
+            sa.func.sum(runs.c.trimmed).label("trimmed"),
+            sa.func.min(runs.c.event_min).label("event_min"),
+            sa.func.max(runs.c.event_max).label("event_max"),
+        ).where(below)
+    ).one()
+    newest = connection.execute(sa.select(sa.func.max(runs.c.position)).where(below)).scalar_one()
+    _fold_identities(connection, stream_id, below)
+    connection.execute(runs.delete().where(below, runs.c.position < newest))
+    values = {k: int(v) if v is not None else None for k, v in totals._mapping.items()}
+    connection.execute(
+        runs.update()
+        .where(runs.c.stream_id == stream_id, runs.c.position == newest)
+        .values(
+            **values,
+            kind=str(RunKind.COMPACTED),
+            source=None,
+            key_min=None,
+            key_max=None,
+            mark=None,
+            progress_before=None,
+            cause=None,
+            supersedes=[],
+        )
+    )
+
+
+def _fold_identities(connection: sa.Connection, stream_id: int, below: Any) -> None:
+    """Remember the folded identities as ranges: entry points number densely, so the ranges stay few."""
+    runs, folded = tables.runs, tables.folded_runs
+    known = connection.execute(sa.select(folded).where(folded.c.stream_id == stream_id)).all()
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for row in known:
+        ranges.setdefault(row.entry_point, []).append((row.first_sequence, row.last_sequence))
+    for entry_point, sequence in connection.execute(sa.select(runs.c.entry_point, runs.c.sequence).where(below)):
+        ranges.setdefault(entry_point, []).append((sequence, sequence))
+    connection.execute(folded.delete().where(folded.c.stream_id == stream_id))
+    merged = [
+        {"stream_id": stream_id, "entry_point": entry_point, "first_sequence": first, "last_sequence": last}
+        for entry_point, found in ranges.items()
+        for first, last in merge_ranges(found)
+    ]
+    connection.execute(folded.insert(), merged)
+
+
+def merge_ranges(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Overlapping or adjoining ranges of whole numbers, joined.
+
+    >>> merge_ranges([(5, 6), (1, 2), (3, 3), (2, 2)])
+    [(1, 3), (5, 6)]
+    """
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged

@@ -1,0 +1,30 @@
+"""Finding the ranges that overlap a stretch, with an ordinary index.
+
+The *width class* of a range is the bit length of its width. A range of class c that overlaps `[low,
+high)` begins at or after `low - 2**c`, so one index range scan per class that occurs finds them all,
+and looks at few others. How long the log is does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_WIDEST = 61  # keeps the bit mask of classes within a signed 64-bit integer
+
+
+def width_class(low: int, high: int) -> int:
+    """The class of the inclusive range `[low, high]`."""
+    return min((high - low).bit_length(), _WIDEST)
+
+
+def class_mask(classes: Iterator[int]) -> int:
+    mask = 0
+    for c in classes:
+        mask |= 1 << c
+    return mask
+
+
+def starts_to_search(mask: int, low: int) -> list[tuple[int, int]]:
+    """For each class that occurs: the class, and the earliest start that can reach `low`."""
+    occurring = [c for c in range(_WIDEST + 1) if mask >> c & 1]
+    return [(c, low - (1 << c)) for c in occurring]

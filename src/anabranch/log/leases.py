@@ -1,0 +1,91 @@
+"""One engine advances a warehouse at a time.
+
+The lease has an epoch that only grows. Whoever takes the lease over gets the next epoch, and every step
+commits only if its epoch is still the current one, checked in the same transaction. So an engine that
+was paused, lost its lease and wakes up cannot commit, whatever it believes and whatever its clock says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from anabranch.log import tables
+from anabranch.log.catalog import Catalog
+from anabranch.log.clock import Clock
+from anabranch.log.intents import this_process
+from anabranch.model.errors import AnabranchError
+from anabranch.model.time import instant_text
+
+LEASE_US = 30_000_000
+ENGINE = "engine"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to advance a warehouse, in one epoch of it."""
+
+    epoch: int
+    holder: str
+    expires_at: int
+
+
+class Leases:
+    def __init__(self, catalog: Catalog, clock: Clock, lease_us: int = LEASE_US) -> None:
+        self.catalog = catalog
+        self.clock = clock
+        self.lease_us = lease_us
+
+    def acquire(self, holder: str | None = None) -> Lease:
+        """Take the lease if it is free or has run out; otherwise say who has it."""
+        holder = holder or this_process()
+        now = self.clock()
+        with self.catalog.write() as connection:
+            row = connection.execute(sa.select(tables.leases).where(tables.leases.c.name == ENGINE)).first()
+            if row is not None and row.expires_at > now:
+                raise AnabranchError(
+                    "LEASE_HELD",
+                    place=f"warehouse {self.catalog.root}",
+                    need="a warehouse that no other engine advances",
+                    got=f"{row.holder} holds the lease until {instant_text(row.expires_at)}",
+                    next_step="Stop that engine, or wait until its lease has run out.",
+                )
+            lease = Lease(1 if row is None else row.epoch + 1, holder, now + self.lease_us)
+            values = {"epoch": lease.epoch, "holder": lease.holder, "expires_at": lease.expires_at}
+            if row is None:
+                connection.execute(tables.leases.insert().values(name=ENGINE, **values))
+            else:
+                connection.execute(tables.leases.update().where(tables.leases.c.name == ENGINE).values(**values))
+        return lease
+
+    def renew(self, lease: Lease) -> Lease:
+        """Extend the lease; fails if it was taken over."""
+        with self.catalog.write() as connection:
+            return self._extend(connection, lease, self.clock() + self.lease_us)
+
+    def release(self, lease: Lease) -> None:
+        """Let the next engine in at once. Harmless if the lease was lost already."""
+        with self.catalog.write() as connection:
+            try:
+                self._extend(connection, lease, 0)
+            except AnabranchError:
+                return
+
+    def _extend(self, connection: sa.Connection, lease: Lease, until: int) -> Lease:
+        require_lease(connection, lease)
+        connection.execute(tables.leases.update().where(tables.leases.c.name == ENGINE).values(expires_at=until))
+        return Lease(lease.epoch, lease.holder, until)
+
+
+def require_lease(connection: sa.Connection, lease: Lease) -> None:
+    """Inside a commit: fail if another engine has taken over."""
+    row = connection.execute(sa.select(tables.leases).where(tables.leases.c.name == ENGINE).with_for_update()).first()
+    if row is None or row.epoch != lease.epoch:
+        raise AnabranchError(
+            "FENCED",
+            place=f"engine {lease.holder}",
+            need=f"the lease of epoch {lease.epoch}",
+            got="none" if row is None else f"epoch {row.epoch}, held by {row.holder}",
+            next_step="Stop this engine; the other one goes on from the last committed step. Nothing was committed.",
+        )

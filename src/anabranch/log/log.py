@@ -1,0 +1,343 @@
+"""The log of a warehouse: all its connection points, opened by one process.
+
+This is the whole of the durable side, without Spark. Call order: open a `Log`; create or look up
+streams; append through units of work, or plan reads; close it. Any number of processes may have the
+same warehouse open, and any number of threads may share one `Log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import sqlalchemy as sa
+
+from anabranch.log import compaction, gc, positions, retention, steps, tables, views
+from anabranch.log.catalog import Catalog
+from anabranch.log.clock import Clock, system_clock
+from anabranch.log.commit import commit_run
+from anabranch.log.headers import header_from
+from anabranch.log.intents import LEASE_US, Intents
+from anabranch.log.leases import Lease, Leases
+from anabranch.log.reading import ReadPlan, ReadRange, plan_read
+from anabranch.log.references import verify
+from anabranch.log.storage import Storage, no_space_is_an_error, warehouse_root
+from anabranch.log.units import UnitOfWork
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import RunDraft, RunHeader, RunId, RunKind, Segment
+from anabranch.model.stream import StreamSpec
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """A stream as the catalog had it at one moment."""
+
+    id: int
+    spec: StreamSpec
+    last_position: int
+    progress: int | None
+    runs: int
+    rows: int
+    quarantined: int
+    size: int
+    event_min: int | None
+    event_max: int | None
+    sources: int
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+class Log:
+    """An open warehouse."""
+
+    def __init__(
+        self,
+        warehouse: str | Path,
+        catalog: str | None = None,
+        *,
+        create: bool = True,
+        clock: Clock = system_clock,
+        lease_us: int = LEASE_US,
+    ) -> None:
+        self.root = warehouse_root(warehouse)
+        self.clock = clock
+        if create:
+            with no_space_is_an_error(str(self.root)):
+                _make_root(self.root)
+        self.catalog = Catalog(self.root, catalog)
+        identity = self.catalog.prepare(create)
+        self.id: str = identity["id"]
+        self.entry_point: str = identity["entry_point"]
+        self.storage = Storage(self.root)
+        self.intents = Intents(self.catalog, clock, lease_us)
+        self.leases = Leases(self.catalog, clock)
+
+    # Streams.
+
+    def create_stream(self, spec: StreamSpec) -> StreamState:
+        """Create a stream; the same declaration again gives the stream that is there."""
+        with self.catalog.write() as connection:
+            row = connection.execute(sa.select(tables.streams).where(tables.streams.c.name == spec.name)).first()
+            if row is None:
+                connection.execute(
+                    tables.streams.insert().values(
+                        name=spec.name,
+                        spec=spec.to_json(),
+                        schema_version=1,
+                        last_position=0,
+                        runs=0,
+                        rows=0,
+                        quarantined=0,
+                        size=0,
+                        width_classes=0,
+                        trimmed_position=0,
+                    )
+                )
+            else:
+                _require_same(spec, StreamSpec.from_json(row.spec))
+        return self.stream(spec.name)
+
+    def stream(self, name: str) -> StreamState:
+        with self.catalog.read() as connection:
+            return self._state(connection, self._row(connection, name))
+
+    def streams(self) -> list[StreamState]:
+        with self.catalog.read() as connection:
+            rows = connection.execute(sa.select(tables.streams).order_by(tables.streams.c.name)).all()
+            return [self._state(connection, row) for row in rows]
+
+    def drop_stream(self, name: str) -> None:
+        """Forget a stream and its rows. Refused while a query, subscription or view reads it."""
+        with self.catalog.write() as connection:
+            row = self._row(connection, name)
+            readers = [f"{p.kind} {p.name!r}" for p in positions.positions_of(connection, row.id)]
+            readers += [f"view {v.name!r}" for v in views.views_of(connection, row.id)]
+            if readers:
+                raise AnabranchError(
+                    "STREAM_IN_USE",
+                    place=f"stream {name!r}",
+                    need="no reader",
+                    got=", ".join(readers),
+                    next_step="Drop or release those first.",
+                )
+            mine = tables.segments.c.stream_id == row.id
+            own = connection.execute(
+                sa.select(tables.segments.c.path).where(mine, tables.segments.c.reference.is_(False))
+            )
+            gc.release_files(connection, list(own.scalars()), self.clock())
+            for table in (
+                tables.segments,
+                tables.overlay,
+                tables.runs,
+                tables.folded_runs,
+                tables.sequences,
+                tables.sources,
+                tables.intents,
+            ):
+                connection.execute(table.delete().where(table.c.stream_id == row.id))
+            connection.execute(tables.streams.delete().where(tables.streams.c.id == row.id))
+
+    def _row(self, connection: sa.Connection, name: str) -> Any:
+        row = connection.execute(sa.select(tables.streams).where(tables.streams.c.name == name)).first()
+        if row is None:
+            known = connection.execute(sa.select(tables.streams.c.name).order_by(tables.streams.c.name)).scalars().all()
+            raise AnabranchError(
+                "UNKNOWN_STREAM",
+                place=f"warehouse {self.root}",
+                need=f"one of {', '.join(known)}" if known else "a stream; there is none yet",
+                got=repr(name),
+                next_step="Check the spelling, or create the stream.",
+            )
+        return row
+
+    def _state(self, connection: sa.Connection, row: Any) -> StreamState:
+        sources = connection.execute(
+            sa.select(sa.func.count()).select_from(tables.sources).where(tables.sources.c.stream_id == row.id)
+        ).scalar_one()
+        return StreamState(
+            id=row.id,
+            spec=StreamSpec.from_json(row.spec),
+            last_position=row.last_position,
+            progress=row.progress,
+            runs=row.runs,
+            rows=row.rows,
+            quarantined=row.quarantined,
+            size=row.size,
+            event_min=row.event_min,
+            event_max=row.event_max,
+            sources=sources,
+        )
+
+    # Writing.
+
+    def unit_of_work(self, stream: StreamState, **options: Any) -> UnitOfWork:
+        """Begin a unit of work; see `UnitOfWork` for the options."""
+        run_id = options.get("run_id")
+        if run_id is not None:
+            options["run_id"] = _check_run_id(run_id)
+        return UnitOfWork(self, stream.id, stream.spec, **options)
+
+    def punctuate(
+        self, stream: StreamState, time: int, source: str | None = None, run_id: RunId | None = None
+    ) -> RunHeader:
+        """Promise that nothing below `time` need be waited for: from a source, or at all."""
+        return self._commit_empty(stream, RunDraft(RunKind.PUNCTUATION, source=source, mark=time, run_id=run_id))
+
+    def boundary(self, stream: StreamState, source: str | None = None) -> RunHeader:
+        """Say that every run stamped below this boundary's stamp is in the log."""
+        return self._commit_empty(stream, RunDraft(RunKind.BOUNDARY, source=source))
+
+    def _commit_empty(self, stream: StreamState, draft: RunDraft) -> RunHeader:
+        with self.catalog.write() as connection:
+            return commit_run(connection, stream.id, draft, clock=self.clock())
+
+    def commit_step(
+        self, lease: Lease, reader: str, readings: Sequence[steps.Reading], outputs: Sequence[steps.Output]
+    ) -> steps.CommittedStep:
+        """Commit a step of a query under the engine's lease."""
+        return steps.commit_step(self.catalog, self.clock, lease, reader, readings, outputs)
+
+    # Reading.
+
+    def headers(
+        self, stream: StreamState, *, first: int | None = None, last: int | None = None, newest: int | None = None
+    ) -> list[RunHeader]:
+        """Headers in order of position: a range of them, or the newest few."""
+        runs = tables.runs
+        query = sa.select(runs).where(runs.c.stream_id == stream.id)
+        if first is not None:
+            query = query.where(runs.c.position >= first)
+        if last is not None:
+            query = query.where(runs.c.first_position <= last)
+        query = query.order_by(runs.c.position.desc() if newest else runs.c.position)
+        with self.catalog.read() as connection:
+            rows = connection.execute(query.limit(newest) if newest else query).all()
+        return [header_from(row, stream.name) for row in (reversed(rows) if newest else rows)]
+
+    def plan(self, name: str, wanted: ReadRange) -> ReadPlan:
+        """The segments that a read must open; references among them are checked."""
+        with self.catalog.read() as connection:
+            plan = plan_read(connection, self._row(connection, name), wanted, self.clock())
+        for logged in plan.segments:
+            if logged.segment.reference:
+                verify(logged.segment, name)
+        return plan
+
+    # Views and positions.
+
+    def create_view(self, view: views.View) -> views.View:
+        with self.catalog.write() as connection:
+            views.save_view(connection, self._row(connection, view.stream).id, view)
+        return view
+
+    def view(self, name: str) -> views.View:
+        with self.catalog.read() as connection:
+            return views.find_view(connection, name)
+
+    def views_of(self, stream: str) -> list[views.View]:
+        with self.catalog.read() as connection:
+            return views.views_of(connection, self._row(connection, stream).id)
+
+    def drop_view(self, name: str) -> None:
+        with self.catalog.write() as connection:
+            views.drop_view(connection, name)
+
+    def view_range(self, view: views.View) -> ReadRange:
+        """What a view covers now."""
+        stream = self.stream(view.stream)
+        newest = stream.last_position if view.axis == views.POSITION else stream.event_max
+        start, end = view.start.resolve(newest), view.end.resolve(newest)
+        if view.axis == views.POSITION:
+            return ReadRange(first_position=None if start is None else max(start, 1), last_position=end)
+        return ReadRange(from_time=start, to_time=end)
+
+    def hold(self, stream: StreamState, name: str, position: int, kind: str = "subscription") -> None:
+        """Keep what comes after a position from being removed, until it is moved or released."""
+        with self.catalog.write() as connection:
+            positions.set_position(connection, stream.id, name, position, kind)
+
+    def release(self, stream: StreamState, name: str) -> bool:
+        with self.catalog.write() as connection:
+            return positions.drop_position(connection, stream.id, name)
+
+    def positions_of(self, stream: StreamState) -> Sequence[positions.Position]:
+        with self.catalog.read() as connection:
+            return positions.positions_of(connection, stream.id)
+
+    # Upkeep.
+
+    def retain(self, stream: StreamState) -> retention.Retained:
+        return retention.retain(self.catalog, stream.id, self.clock())
+
+    def collect_garbage(self, grace_us: int = gc.GRACE_US) -> gc.Collected:
+        return gc.collect_garbage(self.catalog, self.storage, self.clock(), grace_us)
+
+    def plan_compaction(self, stream: StreamState, **options: int) -> compaction.CompactionPlan:
+        with self.catalog.read() as connection:
+            return compaction.plan_compaction(connection, self._row(connection, stream.name), **options)
+
+    def commit_compaction(
+        self, plan: compaction.CompactionPlan, written: Sequence[Segment], intent_id: str | None
+    ) -> None:
+        now = self.clock()
+        with self.catalog.write() as connection:
+            compaction.commit_compaction(connection, plan, written, intent_id, now)
+
+    def close(self) -> None:
+        """End this process's intents and let the catalog go."""
+        self.intents.close()
+        self.catalog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _make_root(root: Path) -> None:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except PermissionError as error:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=f"warehouse {root}",
+            need="a directory that can be made or written",
+            got=str(error),
+            next_step="Choose another path or change its permissions.",
+        ) from error
+
+
+def _require_same(new: StreamSpec, old: StreamSpec) -> None:
+    said = new.differences(old)
+    if said:
+        raise AnabranchError(
+            "STREAM_EXISTS",
+            place=f"stream {new.name!r}",
+            need="the declaration that it has",
+            got="; ".join(said),
+            next_step="Choose another name, or drop the stream first.",
+        )
+
+
+def _check_run_id(run_id: Any) -> RunId:
+    try:
+        entry_point, sequence = run_id
+    except (TypeError, ValueError):
+        entry_point, sequence = None, None
+    if not isinstance(entry_point, str) or not entry_point or not isinstance(sequence, int) or sequence < 1:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place="run_id=",
+            need="a pair of an entry point's name and a sequence number from 1",
+            got=repr(run_id),
+            next_step="Pass for instance run_id=('web-7', 42).",
+        )
+    return RunId(entry_point, sequence)

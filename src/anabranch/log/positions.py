@@ -1,0 +1,58 @@
+"""Who has read how far: queries, subscriptions and retained points in the past.
+
+A position is the last one that its holder no longer needs. Retention and the compactor leave alone what
+comes after the least of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from anabranch.log import tables
+from anabranch.model.errors import AnabranchError
+
+KINDS = ("query", "subscription", "as_of")
+
+
+@dataclass(frozen=True)
+class Position:
+    name: str
+    kind: str
+    position: int
+
+
+def set_position(connection: sa.Connection, stream_id: int, name: str, position: int, kind: str) -> None:
+    """Record how far a holder has come."""
+    if kind not in KINDS:
+        raise AnabranchError(
+            "BAD_ARGUMENT", place="kind=", need=f"one of {', '.join(KINDS)}", got=repr(kind), next_step="Choose one."
+        )
+    table, streams = tables.positions, tables.streams
+    stream = connection.execute(sa.select(streams).where(streams.c.id == stream_id)).one()
+    if not 0 <= position <= stream.last_position:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=f"position {name!r} on stream {stream.name!r}",
+            need=f"a position from 0 to {stream.last_position}",
+            got=str(position),
+            next_step="Choose a position that the log has reached.",
+        )
+    here = (table.c.stream_id == stream_id) & (table.c.name == name)
+    changed = connection.execute(table.update().where(here).values(position=position, kind=kind))
+    if changed.rowcount == 0:
+        connection.execute(table.insert().values(stream_id=stream_id, name=name, position=position, kind=kind))
+
+
+def drop_position(connection: sa.Connection, stream_id: int, name: str) -> bool:
+    table = tables.positions
+    gone = connection.execute(table.delete().where(table.c.stream_id == stream_id, table.c.name == name))
+    return gone.rowcount > 0
+
+
+def positions_of(connection: sa.Connection, stream_id: int) -> Sequence[Position]:
+    table = tables.positions
+    rows = connection.execute(sa.select(table).where(table.c.stream_id == stream_id).order_by(table.c.name))
+    return [Position(row.name, row.kind, row.position) for row in rows]

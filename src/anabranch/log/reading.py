@@ -1,0 +1,143 @@
+"""Which segments a reader must open.
+
+A plan is made from the catalog alone, in one consistent view of it. It names the segments that can hold
+rows of the asked positions and event times, and no others. A segment that only partly belongs is
+filtered by row when it is read. Deletions by key have no event time; they may concern any stretch of
+it, so every plan over event time includes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from anabranch.log import tables
+from anabranch.log.headers import logged_from
+from anabranch.log.intents import OPEN
+from anabranch.log.intervals import starts_to_search
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import LoggedSegment, Role
+from anabranch.model.stream import StreamSpec
+from anabranch.model.time import instant_text
+
+
+@dataclass(frozen=True)
+class ReadRange:
+    """What is asked for: positions inclusive, event times from inclusive to exclusive."""
+
+    first_position: int | None = None
+    last_position: int | None = None
+    from_time: int | None = None
+    to_time: int | None = None
+    tentative: bool = False
+    role: Role = Role.ROWS
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """The segments to open, and the row filters that remain."""
+
+    spec: StreamSpec
+    range: ReadRange
+    segments: tuple[LoggedSegment, ...]
+
+    @property
+    def filters_positions(self) -> bool:
+        """Whether some segment has rows of positions that were not asked for."""
+        low, high = self.range.first_position, self.range.last_position
+        return any(
+            s.compacted
+            and s.first_position is not None
+            and s.last_position is not None
+            and ((low is not None and s.first_position < low) or (high is not None and s.last_position > high))
+            for s in self.segments
+        )
+
+
+def plan_read(connection: sa.Connection, stream: Any, wanted: ReadRange, now: int) -> ReadPlan:
+    """Plan a read of a stream, given its row of the catalog."""
+    _require_history(connection, stream, wanted)
+    table = tables.segments
+    conditions = [table.c.stream_id == stream.id, table.c.role == str(wanted.role)]
+    query = sa.select(table).order_by(table.c.last_position, table.c.id)
+    stable = query.where(*conditions, *_position_conditions(connection, stream, wanted))
+    if wanted.role is Role.ROWS:
+        stable = stable.where(*_event_conditions(stream, wanted))
+    found = [logged_from(row) for row in connection.execute(stable)]
+    if wanted.tentative:
+        found += _overlay_segments(connection, conditions, stream, wanted, now)
+    return ReadPlan(StreamSpec.from_json(stream.spec), wanted, tuple(found))
+
+
+def _position_conditions(connection: sa.Connection, stream: Any, wanted: ReadRange) -> list[Any]:
+    table, runs = tables.segments, tables.runs
+    first = wanted.first_position if wanted.first_position is not None else 1
+    last = wanted.last_position
+    conditions: list[Any] = [table.c.last_position >= first]
+    if last is not None:
+        # A segment ends within the header that covers its positions, so the search has an upper end too.
+        cover = connection.execute(
+            sa.select(sa.func.min(runs.c.position)).where(runs.c.stream_id == stream.id, runs.c.position >= last)
+        ).scalar()
+        conditions.append(table.c.first_position <= last)
+        conditions.append(table.c.last_position <= (last if cover is None else cover))
+    return conditions
+
+
+def _event_conditions(stream: Any, wanted: ReadRange) -> list[Any]:
+    table = tables.segments
+    if wanted.from_time is None and wanted.to_time is None:
+        return []
+    conditions: list[Any] = []
+    if wanted.from_time is not None:
+        classes = [
+            (table.c.width_class == c) & (table.c.event_min >= start)
+            for c, start in starts_to_search(stream.width_classes, wanted.from_time)
+        ]
+        conditions.append(sa.or_(sa.false(), *classes) & (table.c.event_max >= wanted.from_time))
+    if wanted.to_time is not None:
+        conditions.append(table.c.event_min < wanted.to_time)
+    return [sa.or_(sa.and_(*conditions), table.c.width_class.is_(None))]
+
+
+def _overlay_segments(
+    connection: sa.Connection, conditions: list[Any], stream: Any, wanted: ReadRange, now: int
+) -> list[LoggedSegment]:
+    """Segments of speculative units of work whose leases still run."""
+    table, overlay, intents = tables.segments, tables.overlay, tables.intents
+    query = (
+        sa.select(table)
+        .join(overlay, overlay.c.id == table.c.overlay_id)
+        .join(intents, intents.c.id == overlay.c.generation)
+        .where(*conditions, intents.c.state == OPEN, intents.c.expires_at > now)
+        .where(*_event_conditions(stream, wanted))
+        .order_by(overlay.c.id, table.c.id)
+    )
+    return [logged_from(row) for row in connection.execute(query)]
+
+
+def _require_history(connection: sa.Connection, stream: Any, wanted: ReadRange) -> None:
+    """Rows that retention has removed are an error when asked for by name, never quietly missing."""
+    if stream.trimmed_position == 0:
+        return
+    if wanted.first_position is not None:
+        runs = tables.runs
+        gone = sa.select(sa.func.max(runs.c.position)).where(
+            runs.c.stream_id == stream.id, runs.c.trimmed > 0, runs.c.position >= wanted.first_position
+        )
+        if wanted.last_position is not None:
+            gone = gone.where(runs.c.first_position <= wanted.last_position)
+        position = connection.execute(gone).scalar()
+        if position is not None:
+            raise _gone(stream, f"positions from {wanted.first_position}", f"rows up to position {position} are gone",
+                        f"Start after position {position}, or read by event time.")  # fmt: skip
+    if wanted.from_time is not None and wanted.from_time <= stream.trimmed_event:
+        raise _gone(stream, f"event times from {instant_text(wanted.from_time)}",
+                    f"rows up to {instant_text(stream.trimmed_event)} are gone",
+                    "Start later, or declare a longer history before rows are removed.")  # fmt: skip
+
+
+def _gone(stream: Any, need: str, got: str, next_step: str) -> AnabranchError:
+    return AnabranchError("HISTORY_GONE", place=f"stream {stream.name!r}", need=need, got=got, next_step=next_step)

@@ -1,0 +1,259 @@
+"""Files taken by reference: not copied, but held to what they were.
+
+A reference is a file that is already immutable and replayable. The catalog keeps its size and a hash
+of its end (the whole Parquet footer, or the last bytes of a text file); both are checked on each read.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import hashlib
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch.log.parquet_facts import key_range, nulls_and_range
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import Segment
+from anabranch.model.schema import type_name
+from anabranch.model.stream import StreamSpec
+
+_MAGIC = b"PAR1"
+_TEXT_TAIL = 65_536
+_FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+}
+_COMPRESSED = (".gz", ".bz2", ".zst")
+# A file's type on the left can be read as the stream's on the right without changing a value.
+_WIDENING = {
+    ("TINYINT", "SMALLINT"), ("TINYINT", "INT"), ("TINYINT", "BIGINT"),
+    ("SMALLINT", "INT"), ("SMALLINT", "BIGINT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What one look at a file tells. What only a scan can tell is None."""
+
+    path: str
+    size: int
+    footer: str
+    rows: int | None = None
+    nulls: Mapping[str, int] | None = None
+    event_min: int | None = None
+    event_max: int | None = None
+    key_min: str | None = None
+    key_max: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        return self.rows is not None and self.nulls is not None
+
+
+def expand(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], place: str) -> list[str]:
+    """The files that paths, directories and patterns stand for, in a fixed order."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found: list[str] = []
+    for item in given:
+        text = os.fspath(item).removeprefix("file://")
+        if "://" in text:
+            raise AnabranchError(
+                "NOT_SUPPORTED",
+                place=place,
+                need="files on a file system that this machine mounts",
+                got=repr(text),
+                next_step="Read it with Spark and append() the DataFrame.",
+            )
+        here = Path(text).expanduser()
+        matches = sorted(str(p) for p in here.iterdir()) if here.is_dir() else sorted(glob.glob(str(here)))
+        files = [
+            os.path.abspath(m) for m in matches if os.path.isfile(m) and not os.path.basename(m).startswith((".", "_"))
+        ]
+        if not files:
+            raise unreadable(place, "at least one file", f"nothing at {text!r}")
+        found += files
+    return list(dict.fromkeys(found))
+
+
+def format_of(path: str, place: str) -> str:
+    name = path
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    known = _FORMATS.get(os.path.splitext(name)[1].lower())
+    if known is None:
+        need = "a name ending in .parquet, .json, .jsonl, .ndjson or .csv, perhaps compressed"
+        raise unreadable(place, need, repr(path), "Say what it is with format='parquet', 'json' or 'csv'.")
+    return known
+
+
+def inspect(path: str, file_format: str, spec: StreamSpec, options: Mapping[str, Any]) -> FileFacts:
+    """Look at one file. Runs in the driver for a few files, in Spark tasks for many."""
+    place = f"load {path!r} into stream {spec.name!r}"
+    try:
+        if file_format == "parquet":
+            return _inspect_parquet(path, spec, place, options)
+        return _inspect_text(path, file_format, spec, place, options)
+    except OSError as error:
+        raise unreadable(place, f"a readable {file_format} file", str(error)) from error
+
+
+def _inspect_parquet(path: str, spec: StreamSpec, place: str, options: Mapping[str, Any]) -> FileFacts:
+    size, digest = fingerprint(path, "parquet")
+    try:
+        footer = pq.read_metadata(path)
+        schema = footer.schema.to_arrow_schema()
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(place, "a whole Parquet file", str(error)) from error
+    read_options = dict(options)
+    _check_parquet_columns(footer, schema, spec, place, read_options)
+    facts = nulls_and_range(footer, spec.event_time)
+    required = {name: nulls_and_range_count(footer, name) for name in spec.required}
+    nulls = None
+    if facts is not None and None not in required.values() and "time_zone" not in read_options:
+        nulls = {**{n: c for n, c in required.items() if c is not None}, spec.event_time: facts[0]}
+    keys = key_range(footer, spec.key[0]) if spec.key else (None, None)
+    return FileFacts(
+        path=path,
+        size=size,
+        footer=digest,
+        rows=footer.num_rows,
+        nulls=nulls,
+        event_min=facts[1] if facts else None,
+        event_max=facts[2] if facts else None,
+        key_min=keys[0],
+        key_max=keys[1],
+        options=read_options,
+    )
+
+
+def nulls_and_range_count(footer: pq.FileMetaData, name: str) -> int | None:
+    """How many nulls a column has, where the footer tells."""
+    total = 0
+    for group in range(footer.num_row_groups):
+        for index in range(footer.num_columns):
+            chunk = footer.row_group(group).column(index)
+            if chunk.path_in_schema == name:
+                if chunk.statistics is None or not chunk.statistics.has_null_count:
+                    return None
+                total += chunk.statistics.null_count
+    return total
+
+
+def _check_parquet_columns(
+    footer: pq.FileMetaData, schema: pa.Schema, spec: StreamSpec, place: str, options: dict[str, Any]
+) -> None:
+    _require_columns(schema.names, spec, place)
+    old_timestamps = {
+        footer.schema.column(i).path for i in range(footer.num_columns)
+        if footer.schema.column(i).physical_type == "INT96"
+    }  # fmt: skip
+    local_times = False
+    for column in spec.schema:
+        have = "TIMESTAMP" if column.name in old_timestamps else _spark_name(schema.field(column.name).type)
+        if have == "TIMESTAMP_NTZ" and column.type == "TIMESTAMP" and options.get("time_zone"):
+            local_times = True
+            continue
+        if have != column.type and (have, column.type) not in _WIDENING:
+            zone = {have, column.type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
+            raise AnabranchError(
+                "TIME_ZONE" if zone else "WRONG_TYPE",
+                place=f"{place}, column {column.name!r}",
+                need=column.type,
+                got=have,
+                next_step="Say which zone its times are in with time_zone='UTC'." if zone
+                else "Read the file with Spark, cast the column, and append() the DataFrame.",
+            )  # fmt: skip
+    if not local_times:
+        options.pop("time_zone", None)
+
+
+def _spark_name(arrow: pa.DataType) -> str:
+    if pa.types.is_dictionary(arrow):
+        return _spark_name(arrow.value_type)
+    if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
+        return "STRING"
+    if pa.types.is_large_binary(arrow):
+        return "BINARY"
+    if pa.types.is_timestamp(arrow) and arrow.unit == "ns":
+        return f"{type_name(arrow)} in nanoseconds, which Spark does not read"
+    return type_name(arrow)
+
+
+def _inspect_text(path: str, file_format: str, spec: StreamSpec, place: str, options: Mapping[str, Any]) -> FileFacts:
+    size, digest = fingerprint(path, file_format)
+    read_options = dict(options)
+    if file_format == "csv" and "columns" not in read_options:
+        header = _csv_header(path, str(options.get("sep", ",")), place)
+        _require_columns(header, spec, place)
+        read_options["columns"] = header
+    return FileFacts(path=path, size=size, footer=digest, options=read_options)
+
+
+def _csv_header(path: str, separator: str, place: str) -> list[str]:
+    with pa.input_stream(path, compression="detect") as stream:
+        head = stream.read(_TEXT_TAIL)
+    try:
+        line = next(csv.reader(io.StringIO(head.decode("utf-8-sig")), delimiter=separator), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise unreadable(place, "CSV text in UTF-8 with a header line", str(error)) from error
+    return [name.strip() for name in line]
+
+
+def _require_columns(found: Sequence[str], spec: StreamSpec, place: str) -> None:
+    missing = [name for name in spec.schema.names if name not in found]
+    if missing:
+        raise AnabranchError(
+            "UNKNOWN_COLUMN",
+            place=place,
+            need=f"columns {', '.join(spec.schema.names)}",
+            got=f"{', '.join(found) or 'none'}; {', '.join(missing)} missing",
+            next_step="Rename the columns in the file, or read it with Spark and append() the DataFrame.",
+        )
+
+
+def fingerprint(path: str, file_format: str) -> tuple[int, str]:
+    """A file's size, and a hash of its end."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        tail = min(size, _TEXT_TAIL)
+        if file_format == "parquet" and size >= 12:
+            file.seek(size - 8)
+            length, magic = file.read(4), file.read(4)
+            if magic == _MAGIC:
+                tail = min(size, int.from_bytes(length, "little") + 8)
+        file.seek(size - tail)
+        return size, hashlib.blake2b(file.read(tail), digest_size=16).hexdigest()
+
+
+def verify(segment: Segment, stream: str) -> None:
+    """Before a read: the file is still the one that was loaded."""
+    place = f"stream {stream!r}, referenced file {segment.path!r}"
+    try:
+        size, footer = fingerprint(segment.path, segment.format)
+    except OSError as error:
+        raise unreadable(place, "the file that was loaded", str(error), "Put the file back.") from error
+    if (size, footer) != (segment.size, segment.footer):
+        raise AnabranchError(
+            "FILE_CHANGED",
+            place=place,
+            need=f"the file that was loaded, {segment.size} bytes, ending in hash {segment.footer}",
+            got=f"{size} bytes, ending in hash {footer}",
+            next_step="Restore the file; a referenced file must never change. append() copies, load() refers.",
+        )
+
+
+def unreadable(place: str, need: str, got: str, next_step: str = "Check the path and the file.") -> AnabranchError:
+    return AnabranchError("FILE_UNREADABLE", place=place, need=need, got=got, next_step=next_step)

@@ -1,0 +1,83 @@
+"""Rewriting many small segments into one: what a single compaction task does.
+
+The catalog knows every segment's event-time range, so the driver can put segments of neighbouring times
+into groups of bounded size without looking at a row. Each group is then read, sorted and written by one
+task on its own: no exchange between tasks, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch.log.segments import SegmentLayout, write_segments
+from anabranch.model.run import ChangeType, LoggedSegment, Segment
+from anabranch.model.schema import Schema
+
+GROUP_ROWS = 1_000_000
+
+# The columns of a compacted segment beside the stream's own.
+CARRIED = pa.schema(
+    [
+        pa.field("_ordinal", pa.int64()),
+        pa.field("_change_type", pa.string()),
+        pa.field("_position", pa.int64()),
+        pa.field("_stime", pa.int64()),
+        pa.field("_source", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A segment to be rewritten; small, and sent to Spark tasks."""
+
+    path: str
+    position: int | None  # None: the rows carry their own
+    stime: int | None
+    source: str | None
+
+
+def group_pieces(segments: Iterable[LoggedSegment], group_rows: int = GROUP_ROWS) -> list[list[Piece]]:
+    """Segments of neighbouring event times together, until a group has enough rows."""
+    ordered = sorted(segments, key=lambda s: (s.segment.event_min or 0, s.last_position or 0, s.segment.path))
+    groups: list[list[Piece]] = []
+    rows = 0
+    for logged in ordered:
+        if not groups or rows + logged.segment.rows > group_rows:
+            groups.append([])
+            rows = 0
+        rows += logged.segment.rows
+        position = None if logged.compacted else logged.last_position
+        groups[-1].append(Piece(logged.segment.path, position, logged.stime, logged.source))
+    return groups
+
+
+def rewrite(layout: SegmentLayout, schema: Schema, pieces: Sequence[Piece]) -> list[Segment]:
+    """Read the pieces of one group and write them as segments sorted by event time."""
+    whole = pa.unify_schemas([schema.arrow, CARRIED])
+    table = pa.concat_tables([_read(layout, piece, whole) for piece in pieces])
+    order = [(layout.event_time, "ascending"), ("_position", "ascending"), ("_ordinal", "ascending")]
+    return write_segments(layout, table.sort_by(order))
+
+
+def _read(layout: SegmentLayout, piece: Piece, whole: pa.Schema) -> pa.Table:
+    table = pq.read_table(f"{layout.root}/{piece.path}", partitioning=None)
+    constants = {"_position": piece.position, "_stime": piece.stime, "_source": piece.source}
+    columns = []
+    for field in whole:
+        if piece.position is not None and field.name in constants:
+            columns.append(_constant(constants[field.name], field.type, table.num_rows))
+        elif field.name in table.column_names:
+            columns.append(table[field.name])
+        else:
+            default = ChangeType.INSERT.value if field.name == "_change_type" else None
+            columns.append(_constant(default, field.type, table.num_rows))
+    return pa.table(columns, schema=pa.schema([pa.field(f.name, f.type) for f in whole]))
+
+
+def _constant(value: object, arrow: pa.DataType, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, arrow), rows)

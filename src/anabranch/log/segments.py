@@ -1,0 +1,142 @@
+"""Writing rows into segments, cut by event-time range.
+
+How a run is cut: if its event times lie within one `span`, it is one segment. Otherwise the newest
+`span` of it is kept apart from what is older, so late rows get segments of their own, and the older
+part is laid out by aligned intervals of one `span`, neighbours together until they have `least_rows`.
+A segment so spans little time or has few rows, and its range in the catalog tells readers to leave it
+alone.
+
+The same code runs in the driver, for Arrow data, and inside Spark tasks, for DataFrames.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from anabranch.log.parquet_facts import int_range, key_range, time_range
+from anabranch.log.storage import no_space_is_an_error, sync_directory, sync_file
+from anabranch.model.run import Role, Segment
+
+SPAN_US = 3_600_000_000
+LEAST_ROWS = 10_000
+MOST_ROWS = 1_000_000
+# Ordinals and positions rise slowly: their deltas pack into almost nothing.
+_DELTA_COLUMNS = ("_ordinal", "_position", "_stime")
+
+
+@dataclass(frozen=True)
+class SegmentLayout:
+    """Where segments go and how they are cut; small, and sent to Spark tasks."""
+
+    root: str
+    directory: str
+    event_time: str
+    key: str | None = None
+    span: int = SPAN_US
+    least_rows: int = LEAST_ROWS
+    most_rows: int = MOST_ROWS
+
+
+def write_segments(layout: SegmentLayout, table: pa.Table, role: Role = Role.ROWS) -> list[Segment]:
+    """Write a table as synced segments. On an error, no file is left."""
+    written: list[Segment] = []
+    try:
+        for piece in cut(table, layout):
+            written.append(_write_one(layout, piece, role))
+        if written:
+            sync_directory(os.path.join(layout.root, layout.directory))
+    except BaseException:
+        remove_files(layout.root, written)
+        raise
+    return written
+
+
+def remove_files(root: str, segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        if not segment.reference:
+            try:
+                os.unlink(os.path.join(root, segment.path))
+            except FileNotFoundError:
+                pass
+
+
+def cut(table: pa.Table, layout: SegmentLayout) -> list[pa.Table]:
+    """The pieces into which a table is cut, by event time and then by row count."""
+    if table.num_rows == 0:
+        return []
+    pieces = _cut_by_time(table, layout) if layout.event_time in table.column_names else [table]
+    return [
+        piece.slice(start, layout.most_rows) for piece in pieces for start in range(0, piece.num_rows, layout.most_rows)
+    ]
+
+
+def _cut_by_time(table: pa.Table, layout: SegmentLayout) -> list[pa.Table]:
+    times = pc.cast(table[layout.event_time], pa.int64())
+    ends = pc.min_max(times)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is None or high - low <= layout.span:
+        return [table]
+    newest = high - layout.span
+    is_new = pc.fill_null(pc.greater(times, newest), True)
+    old = table.filter(pc.invert(is_new))
+    return [*_cut_old(old, layout), table.filter(is_new)]
+
+
+def _cut_old(table: pa.Table, layout: SegmentLayout) -> list[pa.Table]:
+    interval = pc.divide(pc.cast(table[layout.event_time], pa.int64()), layout.span)
+    counts = sorted(
+        ((entry["values"], entry["counts"]) for entry in pc.value_counts(interval.combine_chunks()).to_pylist()),
+    )
+    pieces: list[pa.Table] = []
+    group: list[int] = []
+    rows = 0
+    for value, count in counts:
+        group.append(value)
+        rows += count
+        if rows >= layout.least_rows or value == counts[-1][0]:
+            pieces.append(table.filter(pc.is_in(interval, pa.array(group))))
+            group, rows = [], 0
+    return pieces
+
+
+def _write_one(layout: SegmentLayout, table: pa.Table, role: Role) -> Segment:
+    name = f"{layout.directory}/{uuid.uuid4().hex}.parquet"
+    path = os.path.join(layout.root, name)
+    deltas = [c for c in _DELTA_COLUMNS if c in table.column_names]
+    footers: list[pq.FileMetaData] = []
+    try:
+        with no_space_is_an_error(path):
+            pq.write_table(
+                table,
+                path,
+                use_dictionary=[c for c in table.column_names if c not in deltas] if deltas else True,
+                column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED") or None,
+                metadata_collector=footers,
+            )
+            sync_file(path)
+    except BaseException:
+        if os.path.exists(path):
+            os.unlink(path)
+        raise
+    # The header's figures come from the file that was written, not from what we meant to write.
+    event_min, event_max = time_range(footers[0], layout.event_time)
+    key_min, key_max = key_range(footers[0], layout.key) if layout.key else (None, None)
+    options = {"positions": int_range(footers[0], "_position")} if "_position" in table.column_names else {}
+    return Segment(
+        path=name,
+        rows=footers[0].num_rows,
+        size=os.path.getsize(path),
+        event_min=event_min,
+        event_max=event_max,
+        key_min=key_min,
+        key_max=key_max,
+        role=role,
+        options=options,
+    )

@@ -1,0 +1,121 @@
+"""Where segment files are, and how they become durable.
+
+Every writer puts its files into a directory of its own, named for its intent; no file is ever written
+twice or renamed. A file counts once a header in the catalog refers to it. The order is always: write,
+sync the file, sync the directory, then commit the header.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from anabranch.log.catalog import disk_full
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import Segment
+
+DATA = "data"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def warehouse_root(place: str | Path) -> Path:
+    """The absolute directory of a warehouse, from a path or a `file:` URI."""
+    text = str(place)
+    parsed = urlparse(text)
+    if parsed.scheme == "file":
+        text = unquote(parsed.path)
+    elif parsed.scheme and "://" in text:
+        raise AnabranchError(
+            "NOT_SUPPORTED",
+            place=f"warehouse {text!r}",
+            need="a directory, on this machine or on a file system that all machines mount",
+            got=f"the scheme {parsed.scheme!r}",
+            next_step="Pass a path or a file: URI; object stores are not supported.",
+        )
+    root = Path(text).expanduser().absolute()
+    if root.exists() and not root.is_dir():
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=f"warehouse {text!r}",
+            need="a directory",
+            got="a file",
+            next_step="Choose another path.",
+        )
+    return root
+
+
+class Storage:
+    """The segment files of one warehouse."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def directory(self, stream_id: int, intent_id: str) -> str:
+        """The directory of an intent, relative to the warehouse."""
+        return f"{DATA}/{stream_id}/{intent_id}"
+
+    def make_directory(self, relative: str) -> Path:
+        """Make a writer's directory so that it survives a power cut."""
+        path = self.root / relative
+        missing = [p for p in (path, *path.parents) if not p.exists()]
+        with no_space_is_an_error(str(path)):
+            path.mkdir(parents=True, exist_ok=True)
+            for made in missing:
+                sync_directory(made.parent)
+        return path
+
+    def absolute(self, segment: Segment) -> str:
+        return segment.path if segment.reference else str(self.root / segment.path)
+
+    def files(self, relative: str) -> list[str]:
+        """The files of a directory, as paths relative to the warehouse."""
+        try:
+            return [f"{relative}/{name}" for name in sorted(os.listdir(self.root / relative))]
+        except FileNotFoundError:
+            return []
+
+    def remove(self, relative: str) -> bool:
+        """Remove a file of ours; False when it was gone already."""
+        try:
+            os.unlink(self.root / relative)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_directory(self, relative: str) -> None:
+        """Remove a directory if nothing is left in it."""
+        try:
+            os.rmdir(self.root / relative)
+        except OSError:
+            pass
+
+    def remove_tree(self, relative: str) -> None:
+        shutil.rmtree(self.root / relative, ignore_errors=True)
+
+
+def sync_file(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path | str) -> None:
+    sync_file(str(path))
+
+
+@contextmanager
+def no_space_is_an_error(path: str) -> Iterator[None]:
+    """A full disk is the user's to mend, not a crash."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise disk_full(path, "for a segment", str(error)) from error
+        raise

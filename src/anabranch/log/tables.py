@@ -1,0 +1,222 @@
+"""The catalog's tables, the same on SQLite and PostgreSQL.
+
+Alembic brings a catalog to this shape (`migrations/`); a test compares the two. Times are
+microseconds. Every table that a hot path reads has an index that keeps the read independent of the
+length of the history.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself only where the key is spelled INTEGER.
+_Serial = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _stream_id(*, key: bool = False) -> Column[int]:
+    return Column("stream_id", _Serial, ForeignKey("streams.id"), primary_key=key, nullable=False)
+
+
+warehouse = Table(
+    "warehouse",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("entry_point", String, nullable=False),
+    Column("format", Integer, nullable=False),
+    Column("last_stime", BigInteger, nullable=False),
+    Column("last_bucket", BigInteger, nullable=False),
+)
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("spec", JSON, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("last_position", BigInteger, nullable=False),
+    Column("progress", BigInteger),
+    Column("runs", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("quarantined", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("event_min", BigInteger),
+    Column("event_max", BigInteger),
+    # Bit c is set when some segment's event-time range has the width class c (see `intervals`).
+    Column("width_classes", BigInteger, nullable=False),
+    # The highest position of which retention has removed rows; 0 when nothing is gone.
+    Column("trimmed_position", BigInteger, nullable=False),
+    Column("trimmed_event", BigInteger),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    _stream_id(key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("first_position", BigInteger, nullable=False),
+    Column("entry_point", String, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("stime", BigInteger, nullable=False),
+    Column("bucket", BigInteger),
+    Column("source", String),
+    Column("kind", String, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("quarantined", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("trimmed", BigInteger, nullable=False),  # rows that retention has removed
+    Column("event_min", BigInteger),
+    Column("event_max", BigInteger),
+    Column("key_min", String),
+    Column("key_max", String),
+    Column("mark", BigInteger),
+    Column("progress", BigInteger),
+    Column("progress_before", BigInteger),
+    Column("stability", String, nullable=False),
+    Column("cause", JSON),
+    Column("supersedes", JSON, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    UniqueConstraint("stream_id", "entry_point", "sequence", name="runs_identity"),
+)
+Index("runs_by_stime", runs.c.stream_id, runs.c.stime)
+
+# Identities of runs whose headers compaction has folded, so that a late retry is still a no-op.
+folded_runs = Table(
+    "folded_runs",
+    metadata,
+    _stream_id(key=True),
+    Column("entry_point", String, primary_key=True),
+    Column("first_sequence", BigInteger, primary_key=True),
+    Column("last_sequence", BigInteger, nullable=False),
+)
+
+sequences = Table(
+    "sequences",
+    metadata,
+    _stream_id(key=True),
+    Column("entry_point", String, primary_key=True),
+    Column("last_sequence", BigInteger, nullable=False),
+)
+
+sources = Table(
+    "sources",
+    metadata,
+    _stream_id(key=True),
+    Column("source", String, primary_key=True),
+    Column("mark", BigInteger, nullable=False),
+)
+Index("sources_by_mark", sources.c.stream_id, sources.c.mark)
+
+intents = Table(
+    "intents",
+    metadata,
+    Column("id", String, primary_key=True),
+    _stream_id(),
+    Column("holder", String, nullable=False),
+    Column("state", String, nullable=False),  # open, ended, lapsed
+    Column("expires_at", BigInteger, nullable=False),
+    Column("swept", Boolean, nullable=False),
+)
+Index("intents_by_state", intents.c.state, intents.c.swept)
+
+overlay = Table(
+    "overlay",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    _stream_id(),
+    Column("generation", String, nullable=False),  # the intent of the unit of work
+    Column("ordinal", BigInteger, nullable=False),
+    Column("site", String, nullable=False),
+    Column("base_position", BigInteger, nullable=False),
+    Column("source", String),
+    Column("kind", String, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("event_min", BigInteger),
+    Column("event_max", BigInteger),
+    UniqueConstraint("stream_id", "generation", "ordinal", name="overlay_identity"),
+)
+
+segments = Table(
+    "segments",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    _stream_id(),
+    # Both positions are null while the segment is in the overlay.
+    Column("first_position", BigInteger),
+    Column("last_position", BigInteger),
+    Column("overlay_id", _Serial, ForeignKey("overlay.id")),
+    Column("intent_id", String),
+    # Null in compacted segments, whose rows carry their own.
+    Column("stime", BigInteger),
+    Column("source", String),
+    Column("path", String, nullable=False),
+    Column("role", String, nullable=False),
+    Column("format", String, nullable=False),
+    Column("reference", Boolean, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("event_min", BigInteger),
+    Column("event_max", BigInteger),
+    Column("width_class", Integer),
+    Column("key_min", String),
+    Column("key_max", String),
+    Column("footer", String),
+    Column("options", JSON, nullable=False),
+    Column("ordinal_base", BigInteger, nullable=False),
+)
+Index("segments_by_position", segments.c.stream_id, segments.c.last_position)
+Index("segments_by_event", segments.c.stream_id, segments.c.width_class, segments.c.event_min)
+Index("segments_by_intent", segments.c.intent_id)
+Index("segments_by_overlay", segments.c.overlay_id)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", String, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+
+positions = Table(
+    "positions",
+    metadata,
+    Column("name", String, primary_key=True),
+    _stream_id(key=True),
+    Column("kind", String, nullable=False),  # query, subscription, as_of
+    Column("position", BigInteger, nullable=False),
+)
+
+views = Table(
+    "views",
+    metadata,
+    Column("name", String, primary_key=True),
+    _stream_id(),
+    Column("axis", String, nullable=False),  # event, position
+    Column("start_value", BigInteger),
+    Column("start_moves", Boolean, nullable=False),
+    Column("end_value", BigInteger),
+    Column("end_moves", Boolean, nullable=False),
+)
+
+garbage = Table(
+    "garbage",
+    metadata,
+    Column("path", String, primary_key=True),
+    Column("released_at", BigInteger, nullable=False),
+)
+Index("garbage_by_age", garbage.c.released_at)

@@ -1,0 +1,270 @@
+"""Units of work: many appends, one run, one commit.
+
+A unit of work writes its segments as it goes and becomes one run when it commits; an exception inside
+its `with` block aborts it. Sequence, stamp and position are given at commit. A *speculative* unit shows
+its rows at once to readers that ask for tentative rows: each append goes into the overlay, on top of
+the stable position at which it began. Commit moves what is there into the log; abort, or the lapse of
+the unit's lease, removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from anabranch.log import tables
+from anabranch.log.commit import commit_run
+from anabranch.log.gc import drop_overlay
+from anabranch.log.headers import insert_segments, note_classes, segment_values
+from anabranch.log.intake import admit, check_policy
+from anabranch.log.intents import Intent, end_intent, require_open
+from anabranch.log.rows import CHANGE_TYPE, to_table
+from anabranch.log.segments import SegmentLayout, remove_files, write_segments
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import ChangeType, Role, RunDraft, RunHeader, RunId, RunKind, Segment
+from anabranch.model.stream import StreamSpec
+
+if TYPE_CHECKING:
+    from anabranch.log.log import Log
+
+_ORDINAL = "_ordinal"
+
+
+class UnitOfWork:
+    """An open unit of work on one stream. Not for several threads at once."""
+
+    def __init__(
+        self,
+        log: Log,
+        stream_id: int,
+        spec: StreamSpec,
+        *,
+        source: str | None = None,
+        run_id: RunId | None = None,
+        speculative: bool = False,
+        on_bad_rows: str = "refuse",
+        cause: Mapping[str, Any] | None = None,
+        single: bool = False,
+    ) -> None:
+        check_policy(on_bad_rows)
+        self.spec = spec
+        self.stream_id = stream_id
+        self.on_bad_rows = on_bad_rows
+        self.bounds = spec.bounds(log.clock())
+        self._log = log
+        self._source = source
+        self._run_id = run_id
+        self._speculative = speculative
+        self._cause = cause
+        self._single = single  # one append, one commit: the process's shared intent will do
+        self._intent: Intent | None = None
+        self._segments: list[Segment] = []
+        self._kind = RunKind.ROWS
+        self._next_ordinal = 0
+        self._overlay_items = 0
+        self._done: str | None = None
+
+    def append(self, data: Any, *, time_zone: str | None = None) -> None:
+        """Add rows, Arrow or pandas data; `_change_type` may say what each row is."""
+        self._require_open()
+        self._append_table(to_table(data, self.spec, time_zone=time_zone))
+
+    def replace(self, rows: Any, *, time_zone: str | None = None) -> None:
+        """Add rows that take the place of those with the same key."""
+        self._revise(to_table(rows, self._keyed("replace"), time_zone=time_zone), ChangeType.UPDATE_POSTIMAGE)
+
+    def delete(self, keys: Any, *, time_zone: str | None = None) -> None:
+        """Delete the rows with these keys: rows of the key columns, or bare values for a key of one column."""
+        key = self._keyed("delete").key
+        if len(key) == 1 and isinstance(keys, Sequence) and not isinstance(keys, str | bytes):
+            keys = [k if isinstance(k, Mapping | tuple | list) else (k,) for k in keys]
+        self._revise(to_table(keys, self.spec, columns=key, time_zone=time_zone), ChangeType.DELETE)
+
+    def _keyed(self, verb: str) -> StreamSpec:
+        self._require_open()
+        if not self.spec.key:
+            raise AnabranchError(
+                "NOT_KEYED",
+                place=f"{verb}() on stream {self.spec.name!r}",
+                need="a stream with a key",
+                got="one without",
+                next_step="Declare the stream with key=..., or append whole rows with _change_type 'delete'.",
+            )
+        return self.spec
+
+    def _revise(self, table: pa.Table, change: ChangeType) -> None:
+        if CHANGE_TYPE in table.column_names:
+            table = table.drop_columns([CHANGE_TYPE])
+        column = pa.repeat(pa.scalar(change.value), table.num_rows)
+        self._append_table(table.append_column(CHANGE_TYPE, column))
+
+    def _append_table(self, table: pa.Table) -> None:
+        admitted = admit(table, self.spec, self.bounds, self.on_bad_rows)
+        layout = self.layout()
+        good = admitted.good.append_column(
+            _ORDINAL, pa.array(range(self._next_ordinal, self._next_ordinal + admitted.good.num_rows), pa.int64())
+        )
+        written = write_segments(layout, good)
+        try:
+            if admitted.quarantined is not None:
+                written += write_segments(layout, admitted.quarantined, Role.QUARANTINE)
+            self.add(written, revisions=CHANGE_TYPE in table.column_names, ordinals=admitted.good.num_rows)
+        except BaseException:
+            remove_files(layout.root, written)
+            raise
+
+    def layout(self) -> SegmentLayout:
+        """Where this unit's segments go. Registers the intent, so that they are safe there."""
+        self._require_open()
+        if self._intent is None:
+            intents = self._log.intents
+            self._intent = intents.shared(self.stream_id) if self._single else intents.begin(self.stream_id)
+        directory = self._log.storage.directory(self.stream_id, self._intent.id)
+        self._log.storage.make_directory(directory)
+        return SegmentLayout(
+            root=str(self._log.root),
+            directory=directory,
+            event_time=self.spec.event_time,
+            key=self.spec.key[0] if self.spec.key else None,
+        )
+
+    def add(self, segments: Iterable[Segment], *, revisions: bool = False, ordinals: int = 0) -> None:
+        """Take segments that were written under `layout()`, or references, as the next part of the run."""
+        self._require_open()
+        added = list(segments)
+        if self._speculative and added:
+            self._show(added, revisions)
+        self._segments += added
+        self._kind = RunKind.REVISIONS if revisions else self._kind
+        self._next_ordinal += ordinals
+
+    @property
+    def next_ordinal(self) -> int:
+        return self._next_ordinal
+
+    def _show(self, added: list[Segment], revisions: bool) -> None:
+        """Put an append of a speculative unit into the overlay."""
+        self.layout()
+        assert self._intent is not None
+        part = RunDraft(RunKind.REVISIONS if revisions else RunKind.ROWS, tuple(added))
+        with self._log.catalog.write() as connection:
+            require_open(connection, self._intent.id, self._log.clock(), self._place)
+            base = connection.execute(
+                sa.select(tables.streams.c.last_position).where(tables.streams.c.id == self.stream_id)
+            ).scalar_one()
+            event_min, event_max = part.event_range
+            item = connection.execute(
+                tables.overlay.insert().values(
+                    stream_id=self.stream_id,
+                    generation=self._intent.id,
+                    ordinal=self._overlay_items,
+                    site=self._log.entry_point,
+                    base_position=base,
+                    source=self._source,
+                    kind=str(part.kind),
+                    rows=part.rows,
+                    event_min=event_min,
+                    event_max=event_max,
+                )
+            ).inserted_primary_key
+            assert item is not None
+            insert_segments(
+                connection,
+                [
+                    segment_values(
+                        s, self.stream_id, self._intent.id, None, None, source=self._source, overlay_id=item[0]
+                    )
+                    for s in added
+                ],
+            )
+            note_classes(connection, self.stream_id, added)
+        self._overlay_items += 1
+
+    @property
+    def _place(self) -> str:
+        return f"unit of work on stream {self.spec.name!r}"
+
+    def commit(self) -> RunHeader:
+        """Make the run part of the log; it is durable when this returns."""
+        self._require_open()
+        draft = RunDraft(
+            kind=self._kind,
+            segments=tuple(self._segments),
+            source=self._source,
+            run_id=self._run_id,
+            cause=self._cause,
+        )
+        now = self._log.clock()
+        intent_id = None if self._intent is None else self._intent.id
+        try:
+            with self._log.catalog.write() as connection:
+                if intent_id is not None:
+                    require_open(connection, intent_id, now, self._place)
+                    if self._speculative:
+                        drop_overlay(connection, intent_id)
+                header = commit_run(connection, self.stream_id, draft, clock=now, intent_id=intent_id)
+                if intent_id is not None and not self._single:
+                    end_intent(connection, intent_id)
+        except AnabranchError as error:
+            self._give_up(error)
+            raise
+        self._done = "committed"
+        self._release()
+        if header.duplicate:
+            remove_files(str(self._log.root), self._segments)
+        return header
+
+    def abort(self) -> None:
+        """Forget everything that was appended."""
+        if self._done is not None:
+            return
+        self._done = "aborted"
+        if self._intent is None:
+            return
+        intent = self._intent
+        with self._log.catalog.write() as connection:
+            drop_overlay(connection, intent.id)
+            if not self._single:
+                end_intent(connection, intent.id)
+        self._release()
+        remove_files(str(self._log.root), self._segments)
+
+    def _give_up(self, error: AnabranchError) -> None:
+        """After a failed commit. If the catalog did not answer, the run may be committed all the same:
+        then the files stay, and garbage collection decides once the intent has ended."""
+        self._done = "aborted"
+        if error.id in ("CATALOG_UNREACHABLE", "DISK_FULL"):
+            if self._intent is not None:
+                self._log.intents.forget(self._intent)
+            return
+        self._release()
+        remove_files(str(self._log.root), self._segments)
+
+    def _release(self) -> None:
+        if self._intent is not None and not self._single:
+            self._log.intents.forget(self._intent)
+
+    def _require_open(self) -> None:
+        if self._done is not None:
+            raise AnabranchError(
+                "ENGINE_CLOSED",
+                place=self._place,
+                need="an open unit of work",
+                got=f"one that was {self._done}",
+                next_step="Begin another one.",
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._done is None:
+            self.commit()
+        else:
+            self.abort()

@@ -1,0 +1,70 @@
+"""Errors that say what to do.
+
+Every mistake that a caller can make is an `AnabranchError`: a stable id, and four parts, always the
+same four. *place* is where it happened, *need* what is asked for there, *got* what was there instead,
+*next_step* what to do about it. Our own bugs are assertions, never these.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+MEANINGS: Final = MappingProxyType(
+    {
+        "BAD_ARGUMENT": "An argument has a value that the call cannot use.",
+        "BAD_DURATION": "A duration is not a number and a fixed unit, such as '10 seconds'.",
+        "BAD_EVENT_TIME": "Rows have no event time, or one that cannot be meant.",
+        "BAD_NAME": "A stream or view name is not a plain identifier.",
+        "BAD_SCHEMA": "A stream's declaration is inconsistent or has a type that is not supported.",
+        "BAD_TIME": "A point in time cannot be read.",
+        "CATALOG_UNREACHABLE": "The catalog database cannot be opened or did not answer.",
+        "CONNECT_NOT_INSTALLED": "Spark Connect was asked for, but its client packages are missing.",
+        "DISK_FULL": "A file could not be written because no space is left.",
+        "ENGINE_CLOSED": "The engine, or the unit of work, was used after it ended.",
+        "FENCED": "Another engine has taken over the lease of this warehouse.",
+        "FILE_CHANGED": "A referenced file is no longer the one that was loaded.",
+        "FILE_UNREADABLE": "A file is missing, truncated, or not in the format that was said.",
+        "FORMAT_NEWER": "The warehouse was written by a newer version of Anabranch.",
+        "HISTORY_GONE": "Rows were asked for that retention has removed.",
+        "INTENT_LAPSED": "A writer was silent for so long that its unit of work was aborted.",
+        "JAVA_MISSING": "No Java runtime of version 17 or later was found.",
+        "LEASE_HELD": "Another engine is advancing this warehouse.",
+        "NOT_KEYED": "A revision by key was sent to a stream without a key.",
+        "NOT_SUPPORTED": "The combination is not supported; the message says what is.",
+        "NULL_VALUE": "A column that must not be null has nulls.",
+        "POSITION_CONFLICT": "A step expected a position that another commit has moved.",
+        "SESSION_CONFLICT": "A Spark session with other settings is already running in this process.",
+        "STREAM_EXISTS": "A stream of that name exists with another declaration.",
+        "STREAM_IN_USE": "The stream cannot be dropped while something reads it.",
+        "TIME_ZONE": "A timestamp has no time zone where an instant is needed, or an unknown one.",
+        "UNKNOWN_COLUMN": "A column is not in the schema.",
+        "UNKNOWN_STREAM": "No stream has that name.",
+        "UNKNOWN_VIEW": "No view has that name.",
+        "VIEW_EXISTS": "A view of that name exists with another range.",
+        "WAREHOUSE_MISSING": "There is no warehouse at that place.",
+        "WAREHOUSE_NOT_SHARED": "Spark cannot see the files of the warehouse.",
+        "WRONG_TYPE": "A value or column has a type that the schema does not take.",
+    }
+)
+
+
+class AnabranchError(Exception):
+    """A mistake of the caller, or a condition that the caller must know of."""
+
+    def __init__(self, error_id: str, *, place: str, need: str, got: str, next_step: str) -> None:
+        assert error_id in MEANINGS, f"{error_id} is not a registered error id"
+        self.id = error_id
+        self.place = place
+        self.need = need
+        self.got = got
+        self.next_step = next_step
+        super().__init__(f"{error_id}: {place}: need {need}; got {got}. {next_step}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark tasks and worker processes send exceptions home by pickling them.
+        return (_rebuild, (self.id, self.place, self.need, self.got, self.next_step))
+
+
+def _rebuild(error_id: str, place: str, need: str, got: str, next_step: str) -> AnabranchError:
+    return AnabranchError(error_id, place=place, need=need, got=got, next_step=next_step)

@@ -1,0 +1,150 @@
+"""What a stream is declared to be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from anabranch.model.errors import AnabranchError
+from anabranch.model.schema import Schema
+from anabranch.model.time import Duration, Instant, duration_text, duration_us, instant_us
+
+# Columns that the engine adds on the way out; a stream's own columns must not shadow them.
+LOG_COLUMNS = ("_position", "_ordinal", "_stime", "_source", "_change_type", "_stability")
+RESERVED_COLUMNS = frozenset(LOG_COLUMNS) | {"_bucket", "_weight", "_metadata", "_reason", "_entry_point", "_sequence"}
+
+# Event times outside these bounds cannot be meant; one of them would carry progress away for good.
+EARLIEST_US = -2_208_988_800_000_000  # 1900-01-01
+AHEAD_US = 366 * 86_400_000_000
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """The declaration of a base stream. Durations and instants are in microseconds."""
+
+    name: str
+    schema: Schema
+    event_time: str
+    key: tuple[str, ...] = ()
+    slack: int = 0
+    drift: int | None = None
+    history: int | None = None
+    earliest: int = EARLIEST_US
+    ahead: int = AHEAD_US
+
+    @classmethod
+    def declare(
+        cls,
+        name: str,
+        schema: str | Mapping[str, str],
+        *,
+        event_time: str,
+        key: Sequence[str] | str = (),
+        slack: Duration | None = None,
+        drift: Duration | None = None,
+        history: Duration | None = None,
+        earliest: Instant | None = None,
+        ahead: Duration | None = None,
+    ) -> Self:
+        """Check and normalise what a person wrote."""
+        place = f"stream {name!r}"
+        check_name(name, "stream")
+        spec = cls(
+            name=name,
+            schema=Schema.parse(schema, place),
+            event_time=event_time,
+            key=(key,) if isinstance(key, str) else tuple(key),
+            slack=0 if slack is None else duration_us(slack, f"{place}, slack"),
+            drift=None if drift is None else duration_us(drift, f"{place}, drift"),
+            history=None if history is None else duration_us(history, f"{place}, history"),
+            earliest=EARLIEST_US if earliest is None else instant_us(earliest, f"{place}, earliest"),
+            ahead=AHEAD_US if ahead is None else duration_us(ahead, f"{place}, ahead"),
+        )
+        spec._check(place)
+        return spec
+
+    def _check(self, place: str) -> None:
+        for column in (self.event_time, *self.key):
+            if column not in self.schema.names:
+                raise unknown_column(place, column, self.schema.names)
+        if self.schema[self.event_time].type != "TIMESTAMP":
+            raise AnabranchError(
+                "BAD_SCHEMA",
+                place=f"{place}, event time {self.event_time!r}",
+                need="a TIMESTAMP column, which is an instant",
+                got=self.schema[self.event_time].type,
+                next_step=f"Declare {self.event_time!r} as TIMESTAMP and convert the values where they enter.",
+            )
+        taken = sorted(RESERVED_COLUMNS.intersection(self.schema.names))
+        if taken:
+            raise AnabranchError(
+                "BAD_SCHEMA",
+                place=place,
+                need="column names that Anabranch does not use itself",
+                got=", ".join(taken),
+                next_step=f"Rename them; reserved are {', '.join(sorted(RESERVED_COLUMNS))}.",
+            )
+        nested = [c for c in self.key if re.match(r"ARRAY|MAP|STRUCT|FLOAT|DOUBLE", self.schema[c].type)]
+        if nested:
+            raise AnabranchError(
+                "BAD_SCHEMA",
+                place=f"{place}, key",
+                need="key columns of an exact, plain type",
+                got=", ".join(f"{c} {self.schema[c].type}" for c in nested),
+                next_step="Use integers, decimals, strings, dates or timestamps as key.",
+            )
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Columns in which a null is an error."""
+        return frozenset(self.key) | {f.name for f in self.schema if not f.nullable} - {self.event_time}
+
+    def bounds(self, clock: int) -> tuple[int, int]:
+        """The event times that can be meant, seen from the entry point's clock."""
+        return self.earliest, clock + self.ahead
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "schema": self.schema.to_json()}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}
+        values = {name: value for name, value in stored.items() if name in known}
+        return cls(**{**values, "schema": Schema.from_json(stored["schema"]), "key": tuple(stored["key"])})
+
+    def differences(self, other: StreamSpec) -> list[str]:
+        """What another declaration of the same name says otherwise, in words."""
+        said = []
+        if self.schema != other.schema:
+            said.append(f"columns ({self.schema}) instead of ({other.schema})")
+        for name in ("event_time", "key", "slack", "drift", "history", "earliest", "ahead"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                show = duration_text if name in ("slack", "drift", "history", "ahead") else repr
+                said.append(f"{name.replace('_', ' ')} {show(mine) or 'none'} instead of {show(theirs) or 'none'}")
+        return said
+
+
+def check_name(name: str, what: str) -> None:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,127}", name):
+        raise AnabranchError(
+            "BAD_NAME",
+            place=f"{what} name",
+            need="a letter, then letters, digits and underscores, 128 at most",
+            got=repr(name),
+            next_step="Choose such a name.",
+        )
+
+
+def unknown_column(place: str, column: str, known: Sequence[str]) -> AnabranchError:
+    close = [name for name in known if name.lower() == column.lower()]
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return AnabranchError(
+        "UNKNOWN_COLUMN",
+        place=place,
+        need=f"columns among {', '.join(known)}",
+        got=repr(column),
+        next_step=f"{hint}Rename the column or drop it.",
+    )
