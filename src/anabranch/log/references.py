@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from anabranch.log.parquet_facts import key_range, nulls_and_range
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import Segment
-from anabranch.model.schema import type_name
+from anabranch.model.schema import type_name, widens
 from anabranch.model.stream import StreamSpec
 
 _MAGIC = b"PAR1"
@@ -36,11 +36,6 @@ _FORMATS = {
     ".csv": "csv",
 }
 _COMPRESSED = (".gz", ".bz2", ".zst")
-# A file's type on the left can be read as the stream's on the right without changing a value.
-_WIDENING = {
-    ("TINYINT", "SMALLINT"), ("TINYINT", "INT"), ("TINYINT", "BIGINT"),
-    ("SMALLINT", "INT"), ("SMALLINT", "BIGINT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,6 +79,9 @@ def expand(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], pla
         ]
         if not files:
             raise unreadable(place, "at least one file", f"nothing at {text!r}")
+        odd = [file for file in files if ":" in file]
+        if odd:
+            raise unreadable(place, "file names without a colon, which Spark cannot read", repr(odd[0]), "Rename it.")
         found += files
     return list(dict.fromkeys(found))
 
@@ -166,7 +164,7 @@ def _check_parquet_columns(
         if have == "TIMESTAMP_NTZ" and column.type == "TIMESTAMP" and options.get("time_zone"):
             local_times = True
             continue
-        if have != column.type and (have, column.type) not in _WIDENING:
+        if have != column.type and not widens(have, column.type):
             zone = {have, column.type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
             raise AnabranchError(
                 "TIME_ZONE" if zone else "WRONG_TYPE",

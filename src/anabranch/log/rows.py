@@ -35,7 +35,7 @@ def to_table(
     `columns` names the columns that must be there when not all of them are (deletion by key).
     """
     place = f"append to stream {spec.name!r}"
-    zone = _zone(time_zone, place)
+    zone = check_zone(time_zone, place)
     wanted = tuple(columns or spec.schema.names)
     table = _as_arrow(data, spec, wanted, place, zone)
     _check_columns(table.column_names, wanted, spec, place)
@@ -51,7 +51,7 @@ def to_table(
     return result
 
 
-def _zone(name: str | None, place: str) -> ZoneInfo | None:
+def check_zone(name: str | None, place: str) -> ZoneInfo | None:
     if name is None:
         return None
     try:
@@ -203,7 +203,7 @@ def _convert(column: pa.ChunkedArray, field: Field, place: str, zone: ZoneInfo |
     elif have != want and not {(have, want), (have, "any")} & _WIDENING:
         raise _wrong(at, field.type, type_name(column.type))
     elif have == "instant":
-        _zone(column.type.tz if "/" in column.type.tz else None, at)
+        check_zone(column.type.tz if "/" in column.type.tz else None, at)
     try:
         return pc.cast(column, target)
     except (pa.ArrowException, OverflowError) as error:

@@ -7,10 +7,11 @@ Parquet files of ours or references to files that are already immutable.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 
 class RunId(NamedTuple):
@@ -78,6 +79,15 @@ class Segment:
     footer: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     ordinal_base: int = 0
+
+    def to_json(self) -> str:
+        """As tasks report it to the driver."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        stored = json.loads(text)
+        return cls(**{**stored, "role": Role(stored["role"])})
 
 
 @dataclass(frozen=True)

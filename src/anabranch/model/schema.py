@@ -243,3 +243,13 @@ def type_name(arrow: pa.DataType) -> str:
         inner = (arrow.field(i) for i in range(arrow.num_fields))
         return f"STRUCT<{', '.join(f'{f.name}: {type_name(f.type)}' for f in inner)}>"
     return str(arrow)
+
+
+_WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+
+
+def widens(have: str, want: str) -> bool:
+    """Whether Spark can read values of one type as another without changing any of them."""
+    if have in _WHOLE_NUMBERS and want in _WHOLE_NUMBERS:
+        return _WHOLE_NUMBERS.index(have) <= _WHOLE_NUMBERS.index(want)
+    return (have, want) == ("FLOAT", "DOUBLE")

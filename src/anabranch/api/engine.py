@@ -1,0 +1,167 @@
+"""The engine: one warehouse, and the Spark session that works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch.api.stream import Stream
+from anabranch.engine.read import dataframe
+from anabranch.engine.session import Session, SessionOptions
+from anabranch.log.gc import GRACE_US, Collected
+from anabranch.log.log import Log
+from anabranch.log.views import View, ViewEnd, declare_view
+from anabranch.model.errors import AnabranchError
+from anabranch.model.stream import StreamSpec
+from anabranch.model.time import Duration, Instant, duration_us
+
+
+def connect(
+    warehouse: str | Path,
+    *,
+    catalog: str | None = None,
+    master: str | None = None,
+    spark: SparkSession | None = None,
+    ui: bool = False,
+    memory: str | None = None,
+    config: Mapping[str, str] | None = None,
+    create: bool = True,
+) -> Engine:
+    """Open a warehouse, and make it if it is not there.
+
+    Spark starts when it is first needed: on this machine by default, at `master` (a cluster's URL, or
+    `sc://host:port` for Spark Connect), or in the session given as `spark`, which is neither changed
+    nor stopped. The catalog is SQLite in the warehouse, or PostgreSQL at the URL given as `catalog`.
+    """
+    if spark is not None and (master is not None or memory is not None or config):
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place="connect()",
+            need="either an existing session or settings for a new one",
+            got="spark= together with master=, memory= or config=",
+            next_step="Leave out one or the other.",
+        )
+    log = Log(warehouse, catalog, create=create)
+    options = SessionOptions(master=master, spark=spark, ui=ui, memory=memory, config=config or {})
+    return Engine(log, Session(options, log.root))
+
+
+class Engine:
+    """An open warehouse. Use `connect()` to get one, `close()` or a `with` block to let it go."""
+
+    def __init__(self, log: Log, session: Session) -> None:
+        self._log = log
+        self._session = session
+        self._closed = False
+
+    @property
+    def warehouse(self) -> Path:
+        return self._log.root
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session in which this engine works; started now if it was not yet."""
+        return self._session.spark
+
+    def create_stream(
+        self,
+        name: str,
+        schema: str | Mapping[str, str],
+        *,
+        event_time: str,
+        key: Sequence[str] | str = (),
+        slack: Duration | None = None,
+        drift: Duration | None = None,
+        history: Duration | None = None,
+        earliest: Instant | None = None,
+        ahead: Duration | None = None,
+    ) -> Stream:
+        """Create a stream, or return the one that has exactly this declaration.
+
+        `slack` waits for late rows of a source, `drift` stops waiting for a silent one, `history` is how
+        far behind progress rows can be read again. Event times before `earliest` or further `ahead` of
+        the clock are taken for mistakes.
+        """
+        self._require_open()
+        spec = StreamSpec.declare(
+            name,
+            schema,
+            event_time=event_time,
+            key=key,
+            slack=slack,
+            drift=drift,
+            history=history,
+            earliest=earliest,
+            ahead=ahead,
+        )
+        return Stream(self._log, self._session, self._log.create_stream(spec))
+
+    def stream(self, name: str) -> Stream:
+        self._require_open()
+        return Stream(self._log, self._session, self._log.stream(name))
+
+    def streams(self) -> list[Stream]:
+        self._require_open()
+        return [Stream(self._log, self._session, state) for state in self._log.streams()]
+
+    def drop_stream(self, name: str) -> None:
+        """Forget a stream and its rows; refused while something reads it."""
+        self._require_open()
+        self._log.drop_stream(name)
+
+    def create_view(self, name: str, stream: str, start: ViewEnd = None, end: ViewEnd = None) -> View:
+        """Name a range of a stream, fixed or moving; what it covers is kept from retention.
+
+        Ends are positions (`100`, or `-50` for the last fifty) or event times (`"2026-01-01T00:00:00Z"`, or
+        `"-1 hour"` behind the newest).
+        """
+        self._require_open()
+        return self._log.create_view(declare_view(name, stream, start, end))
+
+    def view(self, name: str, *, log_columns: bool = False) -> DataFrame:
+        """The rows that a view covers now."""
+        self._require_open()
+        view = self._log.view(name)
+        plan = self._log.plan(view.stream, self._log.view_range(view))
+        return dataframe(self.spark, plan, self._log.root, log_columns=log_columns)
+
+    def drop_view(self, name: str) -> None:
+        self._require_open()
+        self._log.drop_view(name)
+
+    def collect_garbage(self, grace: Duration | None = None) -> Collected:
+        """Remove files that no run refers to. `grace` spares what was let go of only just now."""
+        self._require_open()
+        return self._log.collect_garbage(GRACE_US if grace is None else duration_us(grace, "grace="))
+
+    def close(self) -> None:
+        """Let the warehouse go, and stop Spark if this engine started it."""
+        if not self._closed:
+            self._closed = True
+            self._session.close()
+            self._log.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise AnabranchError(
+                "ENGINE_CLOSED",
+                place=f"warehouse {self._log.root}",
+                need="an open engine",
+                got="one that was closed",
+                next_step="Connect again.",
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Engine({str(self._log.root)!r})"

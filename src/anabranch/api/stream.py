@@ -1,0 +1,254 @@
+"""A stream, as people hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from pyspark.sql import DataFrame
+
+from anabranch.engine.compact import Compacted, compact
+from anabranch.engine.load import load_files
+from anabranch.engine.read import dataframe, quarantined
+from anabranch.engine.session import Session
+from anabranch.engine.write import write_dataframe
+from anabranch.log.log import Log, StreamState
+from anabranch.log.positions import Position
+from anabranch.log.reading import ReadRange
+from anabranch.log.retention import Retained
+from anabranch.log.units import UnitOfWork
+from anabranch.log.views import View
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import Role, RunHeader, RunId
+from anabranch.model.schema import Schema
+from anabranch.model.stream import StreamSpec
+from anabranch.model.time import Instant, instant_us, to_datetime
+
+
+class Stream:
+    """A base stream: an append-only log of runs."""
+
+    def __init__(self, log: Log, session: Session, state: StreamState) -> None:
+        self._log = log
+        self._session = session
+        self._state = state
+
+    @property
+    def name(self) -> str:
+        return self._state.name
+
+    @property
+    def spec(self) -> StreamSpec:
+        return self._state.spec
+
+    @property
+    def schema(self) -> Schema:
+        return self._state.spec.schema
+
+    def state(self) -> StreamState:
+        """Counts, ranges and progress as they are now."""
+        return self._log.stream(self.name)
+
+    @property
+    def progress(self) -> datetime | None:
+        """How far in event time the stream has come."""
+        micros = self.state().progress
+        return None if micros is None else to_datetime(micros)
+
+    def append(
+        self,
+        data: Any,
+        *,
+        source: str | None = None,
+        run_id: RunId | tuple[str, int] | None = None,
+        on_bad_rows: str = "refuse",
+        time_zone: str | None = None,
+    ) -> RunHeader:
+        """Commit rows as one run; they are durable when this returns.
+
+        `data` is a list of dicts or tuples, Arrow data, a pandas DataFrame, or a Spark DataFrame, which
+        the executors write. With a `run_id`, appending again changes nothing. Rows whose event time is
+        missing or absurd are refused, or set aside with `on_bad_rows="quarantine"`.
+        """
+        unit = self._unit(data, source=source, run_id=run_id, on_bad_rows=on_bad_rows)
+        with unit as work:
+            work.append(data, time_zone=time_zone)
+            return work.commit()
+
+    def load(
+        self,
+        paths: Any,
+        *,
+        format: str | None = None,
+        source: str | None = None,
+        run_id: RunId | tuple[str, int] | None = None,
+        on_bad_rows: str = "refuse",
+        time_zone: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> RunHeader:
+        """Commit Parquet, JSON lines or CSV files by reference, as one run: all of them or none.
+
+        Nothing is copied, so the files must stay as they are; each read checks that they did. Columns that
+        the stream does not have are ignored. Text without a time zone is read as UTC, or as `time_zone` says.
+        """
+        with self.unit_of_work(source=source, run_id=run_id, on_bad_rows=on_bad_rows) as work:
+            work.load(paths, format=format, time_zone=time_zone, options=options)
+            return work.commit()
+
+    def replace(self, rows: Any, *, source: str | None = None, run_id: RunId | tuple[str, int] | None = None,
+                time_zone: str | None = None) -> RunHeader:  # fmt: skip
+        """Commit rows that take the place of those with the same key."""
+        with self._unit(rows, source=source, run_id=run_id) as work:
+            work.replace(rows, time_zone=time_zone)
+            return work.commit()
+
+    def delete(
+        self, keys: Any, *, source: str | None = None, run_id: RunId | tuple[str, int] | None = None
+    ) -> RunHeader:
+        """Delete the rows with these keys: rows of the key columns, or bare values where the key is one column."""
+        with self._unit(keys, source=source, run_id=run_id) as work:
+            work.delete(keys)
+            return work.commit()
+
+    def unit_of_work(
+        self,
+        *,
+        source: str | None = None,
+        run_id: RunId | tuple[str, int] | None = None,
+        speculative: bool = False,
+        on_bad_rows: str = "refuse",
+    ) -> Work:
+        """Many appends, one run: it commits at the end of the `with` block and aborts on an exception.
+
+        A `speculative` unit shows its rows before it commits, to readers that ask for tentative ones.
+        """
+        unit = self._log.unit_of_work(
+            self._state, source=source, run_id=run_id, speculative=speculative, on_bad_rows=on_bad_rows
+        )
+        return Work(unit, self._session)
+
+    def _unit(self, data: Any, **options: Any) -> Work:
+        # A DataFrame is written by many tasks, some of them perhaps twice: it gets an intent of its own.
+        single = not isinstance(data, DataFrame)
+        return Work(self._log.unit_of_work(self._state, single=single, **options), self._session)
+
+    def punctuate(self, time: Instant, source: str | None = None) -> RunHeader:
+        """Promise that no row before `time` is to be waited for, from one source or from any."""
+        return self._log.punctuate(self._state, instant_us(time, f"punctuate stream {self.name!r}"), source)
+
+    def read(
+        self,
+        *,
+        starting_position: int | None = None,
+        ending_position: int | None = None,
+        from_time: Instant | None = None,
+        to_time: Instant | None = None,
+        tentative: bool = False,
+        log_columns: bool = False,
+    ) -> DataFrame:
+        """Rows as they were logged: positions inclusive, event times from inclusive to exclusive.
+
+        `tentative` adds the rows of speculative units of work. `log_columns` adds where each row stands in
+        the log: `_position`, `_ordinal`, `_stime`, `_source`, `_change_type`, `_stability`.
+        """
+        place = f"read stream {self.name!r}"
+        wanted = ReadRange(
+            first_position=_position(starting_position, f"{place}, starting_position="),
+            last_position=_position(ending_position, f"{place}, ending_position="),
+            from_time=None if from_time is None else instant_us(from_time, f"{place}, from_time="),
+            to_time=None if to_time is None else instant_us(to_time, f"{place}, to_time="),
+            tentative=tentative,
+        )
+        plan = self._log.plan(self.name, wanted)
+        return dataframe(self._session.spark, plan, self._log.root, log_columns=log_columns)
+
+    def quarantined(self) -> DataFrame:
+        """Rows that were set aside when they came, with the reason."""
+        plan = self._log.plan(self.name, ReadRange(role=Role.QUARANTINE))
+        return quarantined(self._session.spark, plan, self._log.root)
+
+    def runs(self, newest: int | None = None) -> list[RunHeader]:
+        """The headers of the log in order, or of its newest few."""
+        return self._log.headers(self._state, newest=newest)
+
+    def views(self) -> list[View]:
+        return self._log.views_of(self.name)
+
+    def hold(self, name: str, position: int) -> None:
+        """Keep everything after a position readable and uncompacted until `release(name)`."""
+        self._log.hold(self._state, name, position)
+
+    def release(self, name: str) -> bool:
+        return self._log.release(self._state, name)
+
+    def positions(self) -> Sequence[Position]:
+        return self._log.positions_of(self._state)
+
+    def retain(self) -> Retained:
+        """Let go of rows older than the history bound that nothing reaches any more."""
+        return self._log.retain(self._state)
+
+    def compact(self) -> Compacted:
+        """Rewrite small old segments into large ones; reads give the same rows as before."""
+        return compact(self._log, self._session, self._state)
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r}: {self.schema})"
+
+
+class Work:
+    """An open unit of work; see `Stream.unit_of_work`."""
+
+    def __init__(self, unit: UnitOfWork, session: Session) -> None:
+        self._unit = unit
+        self._session = session
+
+    def append(self, data: Any, *, time_zone: str | None = None) -> None:
+        """Add rows, Arrow data, a pandas or a Spark DataFrame."""
+        if isinstance(data, DataFrame):
+            write_dataframe(data, self._unit)
+        else:
+            self._unit.append(data, time_zone=time_zone)
+
+    def load(
+        self,
+        paths: Any,
+        *,
+        format: str | None = None,
+        time_zone: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add files by reference."""
+        load_files(self._session, self._unit, paths, file_format=format, time_zone=time_zone, options=options)
+
+    def replace(self, rows: Any, *, time_zone: str | None = None) -> None:
+        self._unit.replace(rows, time_zone=time_zone)
+
+    def delete(self, keys: Any) -> None:
+        self._unit.delete(keys)
+
+    def commit(self) -> RunHeader:
+        """Commit before the block ends; nothing more can be added."""
+        return self._unit.commit()
+
+    def abort(self) -> None:
+        self._unit.abort()
+
+    def __enter__(self) -> Self:
+        self._unit.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._unit.__exit__(kind, error, trace)
+
+
+def _position(value: int | None, place: str) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise AnabranchError(
+            "BAD_ARGUMENT", place=place, need="a position, from 1", got=repr(value), next_step="Correct it."
+        )
+    return value

@@ -1,0 +1,1 @@
+"""How Spark answers: the session, and the reading and writing of logs by Spark tasks."""

@@ -1,0 +1,68 @@
+"""Compaction, Spark's side: tasks that each rewrite one group of small segments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from anabranch.engine.session import Session
+from anabranch.log.compaction import CompactionPlan
+from anabranch.log.log import Log, StreamState
+from anabranch.log.rewrite import Piece, group_pieces, rewrite
+from anabranch.log.segments import SegmentLayout
+from anabranch.model.run import Segment
+from anabranch.model.stream import StreamSpec
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did."""
+
+    rows: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+
+
+def compact(log: Log, session: Session, stream: StreamState, **options: int) -> Compacted:
+    """Rewrite the small segments below the horizon and fold their headers."""
+    plan = log.plan_compaction(stream, **options)
+    if not plan.segments:
+        log.commit_compaction(plan, [], None)
+        return Compacted()
+    intent = log.intents.begin(stream.id)
+    try:
+        directory = log.storage.directory(stream.id, intent.id)
+        log.storage.make_directory(directory)
+        written = _rewrite_all(session, plan, stream.spec, SegmentLayout(
+            root=str(log.root), directory=directory, event_time=stream.spec.event_time,
+            key=stream.spec.key[0] if stream.spec.key else None,
+        ))  # fmt: skip
+        log.commit_compaction(plan, written, intent.id)
+    finally:
+        log.intents.end(intent)
+    return Compacted(plan.rows, len(plan.segments), len(written))
+
+
+def _rewrite_all(session: Session, plan: CompactionPlan, spec: StreamSpec, layout: SegmentLayout) -> list[Segment]:
+    groups = group_pieces(plan.segments)
+    task = _Task(layout, spec)
+    payload = [(json.dumps([asdict(piece) for piece in group]),) for group in groups]
+    frame = session.spark.createDataFrame(payload, "pieces STRING").repartition(len(groups))
+    rows = frame.mapInArrow(task.run, "segment STRING").collect()
+    return [Segment.from_json(row.segment) for row in rows]
+
+
+@dataclass(frozen=True)
+class _Task:
+    layout: SegmentLayout
+    spec: StreamSpec
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch["pieces"].to_pylist():
+                pieces = [Piece(**piece) for piece in json.loads(text)]
+                segments = rewrite(self.layout, self.spec.schema, pieces)
+                yield pa.RecordBatch.from_pydict({"segment": [s.to_json() for s in segments]})

@@ -1,0 +1,23 @@
+"""File names as Spark wants them, and as it gives them back.
+
+Spark takes a path for a pattern, so its special characters are escaped on the way in. On the way out it
+reports a URI in Java's spelling, which quotes fewer characters than Python's: decoded, the two agree.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+
+def literal_path(path: str) -> str:
+    """A path that Spark reads as exactly this file."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def path_of_row() -> Column:
+    """The absolute path of the file from which a row was read."""
+    uri = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
+    return F.regexp_replace(F.url_decode(uri), "^file:/+", "/")

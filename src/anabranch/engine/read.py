@@ -1,0 +1,221 @@
+"""From a read plan to a DataFrame.
+
+All segments that we wrote are one scan, however they came to be: plain ones lack the columns that
+compacted ones have, and Spark fills those with nulls. Referenced files are a scan per format and
+options. The columns of the log itself (`_position`, `_ordinal`, `_stime`, `_source`, `_change_type`,
+`_stability`) are added only when asked for.
+
+Ordinals order the rows of a run. In referenced Parquet files they are the row's index; in text files,
+where Spark knows no index, they are packed from (file in the run, megabyte at which the split begins,
+row within the task), which orders rows as they stand in the files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from anabranch.engine.paths import literal_path, path_of_row
+from anabranch.log.intake import ABSURD_EVENT_TIME, NO_EVENT_TIME
+from anabranch.log.reading import ReadPlan
+from anabranch.log.rewrite import CARRIED
+from anabranch.model.run import ChangeType, LoggedSegment
+from anabranch.model.schema import Schema
+from anabranch.model.stream import LOG_COLUMNS, StreamSpec
+from anabranch.model.time import to_datetime
+
+TEXT_FILES_MOST = 1 << 14
+_BLOCK_BYTES = 1 << 20
+_FILE_SHIFT, _BLOCK_SHIFT = 49, 29
+
+
+def spark_schema(schema: Schema) -> T.StructType:
+    """A stream's columns as Spark declares them."""
+    return from_arrow_schema(schema.arrow, prefer_timestamp_ntz=True)
+
+
+def dataframe(spark: SparkSession, plan: ReadPlan, root: Path, *, log_columns: bool = False) -> DataFrame:
+    """The rows of a plan."""
+    own = [s for s in plan.segments if not s.segment.reference]
+    frames = []
+    if own:
+        frames.append(_own(spark, plan, own, root, log_columns))
+    for group in _alike([s for s in plan.segments if s.segment.reference]):
+        frames.append(_referenced(spark, plan.spec, group, log_columns))
+    names = [*plan.spec.schema.names, *(LOG_COLUMNS if log_columns else ())]
+    if not frames:
+        return spark.createDataFrame([], _result_schema(plan.spec)).select(*names)
+    united = reduce(DataFrame.unionByName, [frame.select(*names) for frame in frames])
+    return united.where(_in_time(plan)) if _bounded(plan) else united
+
+
+def quarantined(spark: SparkSession, plan: ReadPlan, root: Path) -> DataFrame:
+    """Rows that were set aside on entry, with the reason, from a plan over the quarantine role."""
+    schema = T.StructType([*spark_schema(plan.spec.schema), T.StructField("_reason", T.StringType())])
+    own = [s for s in plan.segments if not s.segment.reference]
+    frames = [spark.createDataFrame([], schema)]
+    if own:
+        frames.append(spark.read.schema(schema).parquet(*(literal_path(str(root / s.segment.path)) for s in own)))
+    for group in _alike([s for s in plan.segments if s.segment.reference]):
+        frame = _scan_references(spark, plan.spec, group)
+        time = F.col(plan.spec.event_time)
+        reason = F.when(time.isNull(), NO_EVENT_TIME).otherwise(ABSURD_EVENT_TIME)
+        bad = frame.where(~admissible(plan.spec, group[0].segment.options["bounds"]))
+        frames.append(bad.select(*plan.spec.schema.names, reason.alias("_reason")))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def admissible(spec: StreamSpec, bounds: Sequence[int]) -> Column:
+    """Whether a row of a referenced file has an event time that can be meant."""
+    micros = F.unix_micros(F.col(spec.event_time))
+    return F.coalesce(micros.between(bounds[0], bounds[1]), F.lit(False))
+
+
+def _result_schema(spec: StreamSpec) -> T.StructType:
+    types: Mapping[str, T.DataType] = {"_position": T.LongType(), "_ordinal": T.LongType(), "_stime": T.TimestampType()}
+    extra = [T.StructField(name, types.get(name, T.StringType())) for name in LOG_COLUMNS]
+    return T.StructType([*spark_schema(spec.schema), *extra])
+
+
+def _bounded(plan: ReadPlan) -> bool:
+    return plan.range.from_time is not None or plan.range.to_time is not None
+
+
+def _in_time(plan: ReadPlan) -> Column:
+    time = F.col(plan.spec.event_time)
+    inside = F.lit(True)
+    if plan.range.from_time is not None:
+        inside = inside & (time >= F.lit(to_datetime(plan.range.from_time)))
+    if plan.range.to_time is not None:
+        inside = inside & (time < F.lit(to_datetime(plan.range.to_time)))
+    # Deletions by key have no event time and may concern any stretch of it.
+    return inside | time.isNull() if plan.spec.key else inside
+
+
+def _own(
+    spark: SparkSession, plan: ReadPlan, segments: Sequence[LoggedSegment], root: Path, log_columns: bool
+) -> DataFrame:
+    schema = T.StructType([*spark_schema(plan.spec.schema), *from_arrow_schema(CARRIED)])
+    frame = spark.read.schema(schema).parquet(*(literal_path(str(root / s.segment.path)) for s in segments))
+    if plan.filters_positions:
+        low = F.lit(plan.range.first_position or 1)
+        inside = F.col("_position") >= low
+        if plan.range.last_position is not None:
+            inside = inside & (F.col("_position") <= plan.range.last_position)
+        frame = frame.where(F.col("_position").isNull() | inside)
+    if not log_columns:
+        return frame
+    frame = frame.withColumn("_change_type", F.coalesce("_change_type", F.lit(ChangeType.INSERT.value)))
+    return _with_facts(spark, frame, {str(root / s.segment.path): s for s in segments})
+
+
+def _with_facts(spark: SparkSession, frame: DataFrame, segments: Mapping[str, LoggedSegment]) -> DataFrame:
+    """Add what the catalog knows of each file, by the file's path."""
+    facts = _facts(spark, segments)
+    joined = frame.withColumn("_file", path_of_row()).join(F.broadcast(facts), "_file", "left")
+    for name in ("_position", "_stime", "_source"):
+        known = F.col(f"_of_file{name}")
+        joined = joined.withColumn(name, F.coalesce(F.col(name), known) if name in frame.columns else known)
+    return joined.withColumn("_stime", F.timestamp_micros("_stime"))
+
+
+def _facts(spark: SparkSession, segments: Mapping[str, LoggedSegment]) -> DataFrame:
+    rows = [
+        (path, None if s.compacted else s.last_position, s.stime, s.source, str(s.stability))
+        for path, s in segments.items()
+    ]
+    schema = "_file STRING, _of_file_position BIGINT, _of_file_stime BIGINT, _of_file_source STRING, _stability STRING"
+    return spark.createDataFrame(rows, schema)
+
+
+def _alike(segments: Sequence[LoggedSegment]) -> list[list[LoggedSegment]]:
+    """References that one scan can read: the same format, the same options, no file twice."""
+    groups: dict[str, list[LoggedSegment]] = {}
+    times_seen: Counter[str] = Counter()
+    for logged in segments:
+        segment = logged.segment
+        options = json.dumps([segment.format, dict(segment.options), times_seen[segment.path]], sort_keys=True)
+        times_seen[segment.path] += 1
+        groups.setdefault(options, []).append(logged)
+    return list(groups.values())
+
+
+def scan_files(
+    spark: SparkSession, spec: StreamSpec, file_format: str, options: Mapping[str, object], paths: Sequence[str]
+) -> DataFrame:
+    """Referenced files of one kind, as Spark reads them, strictly."""
+    reader = spark.read
+    paths = [literal_path(path) for path in paths]
+    zone = options.get("time_zone")
+    schema = spark_schema(spec.schema)
+    if file_format == "parquet":
+        if zone:
+            schema = T.StructType([_wall_clock(f, spec) for f in schema])
+        frame = reader.schema(schema).parquet(*paths)
+        return _localised(frame, spec, str(zone)) if zone else frame
+    reader = reader.option("mode", "FAILFAST")
+    if zone:
+        reader = reader.option("timeZone", str(zone))
+    for name, value in options.items():
+        if name not in ("columns", "bounds", "time_zone"):
+            reader = reader.option(name, str(value))
+    if file_format == "json":
+        return reader.schema(schema).json(paths)
+    columns = options["columns"]
+    assert isinstance(columns, Sequence)
+    known = {f.name: f for f in schema}
+    ordered = T.StructType([known.get(c, T.StructField(c, T.StringType())) for c in columns])
+    return reader.schema(ordered).option("header", "true").csv(paths)
+
+
+def _wall_clock(column: T.StructField, spec: StreamSpec) -> T.StructField:
+    if spec.schema[column.name].type != "TIMESTAMP":
+        return column
+    return T.StructField(column.name, T.TimestampNTZType())
+
+
+def _localised(frame: DataFrame, spec: StreamSpec, zone: str) -> DataFrame:
+    for column in spec.schema:
+        if column.type == "TIMESTAMP":
+            utc = F.convert_timezone(F.lit(zone), F.lit("UTC"), F.col(column.name))
+            frame = frame.withColumn(column.name, utc.cast("timestamp"))
+    return frame
+
+
+def _scan_references(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSegment]) -> DataFrame:
+    first = group[0].segment
+    return scan_files(spark, spec, first.format, first.options, [s.segment.path for s in group])
+
+
+def _referenced(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSegment], log_columns: bool) -> DataFrame:
+    frame = _scan_references(spark, spec, group)
+    bounds = group[0].segment.options.get("bounds")
+    frame = frame.where(admissible(spec, bounds)) if bounds else frame
+    if not log_columns:
+        return frame
+    base = F.element_at(_bases(group), path_of_row())
+    if group[0].segment.format == "parquet":
+        ordinal = base + F.col("_metadata.row_index")
+    else:
+        block = F.floor(F.col("_metadata.file_block_start") / _BLOCK_BYTES).cast("bigint")
+        row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _BLOCK_SHIFT) - 1))
+        ordinal = F.shiftleft(base, _FILE_SHIFT) + F.shiftleft(block, _BLOCK_SHIFT) + row
+    frame = frame.withColumn("_ordinal", ordinal)
+    frame = frame.withColumn("_change_type", F.lit(ChangeType.INSERT.value))
+    return _with_facts(spark, frame, {s.segment.path: s for s in group})
+
+
+def _bases(group: Sequence[LoggedSegment]) -> Column:
+    """The first ordinal of each file, or its number in the run for text files."""
+    pairs: list[Column] = []
+    for logged in group:
+        pairs += [F.lit(logged.segment.path), F.lit(logged.segment.ordinal_base)]
+    return F.create_map(*pairs)

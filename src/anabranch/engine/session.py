@@ -1,0 +1,309 @@
+"""The one place that makes or adopts a SparkSession.
+
+Four ways lead to a session: nothing said, a local one is started, sized to the machine; `master=`, one
+is started there; a Spark Connect URL, a client connects; `spark=`, the caller's is adopted. Ours always
+works in a session of its own, with its own SQL settings: an adopted one is neither changed nor stopped.
+One that we started ends with the last engine that uses it, and takes its JVM with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from anabranch.engine.java import require_java
+from anabranch.model.errors import AnabranchError
+
+_CONNECT = "sc://"
+_GIB = 1 << 30
+
+# What short steps want, settable in any session (measured: docs/internals.md).
+SQL_SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "4096",
+    # Ordinals of rows in text files count in blocks of this size (see `read`).
+    "spark.sql.files.maxPartitionBytes": "134217728",
+}
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What the caller asked for."""
+
+    master: str | None = None
+    spark: SparkSession | None = None
+    ui: bool = False
+    memory: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+class Session:
+    """A session that starts when it is first needed."""
+
+    def __init__(self, options: SessionOptions, root: Path) -> None:
+        self._options = options
+        self._root = root
+        self._spark: SparkSession | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def started(self) -> bool:
+        return self._spark is not None
+
+    @property
+    def spark(self) -> SparkSession:
+        with self._lock:
+            if self._closed:
+                raise AnabranchError(
+                    "ENGINE_CLOSED",
+                    place="engine",
+                    need="an open engine",
+                    got="one that was closed",
+                    next_step="Connect again.",
+                )
+            if self._spark is None:
+                self._spark = self._open()
+                if not _is_local(self._spark):
+                    require_shared_files(self._spark, self._root)
+            return self._spark
+
+    def _open(self) -> SparkSession:
+        options = self._options
+        if options.spark is not None:
+            return _adopt(options.spark)
+        if options.master is not None and options.master.startswith(_CONNECT):
+            return _prepared(_connect(options.master))
+        return _prepared(_Local.acquire(options))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            spark, self._spark = self._spark, None
+        if spark is None or self._options.spark is not None:
+            return
+        if _is_connect(spark):
+            spark.stop()
+        else:
+            _Local.release()
+
+
+class _Local:
+    """The Spark driver of this process, shared by every engine in it that asks for one."""
+
+    lock = threading.Lock()
+    users = 0
+    ours = False
+    log: str | None = None
+
+    @classmethod
+    def acquire(cls, options: SessionOptions) -> SparkSession:
+        with cls.lock:
+            running = SparkContext._active_spark_context
+            if running is not None and options.master not in (None, running.master):
+                raise AnabranchError(
+                    "SESSION_CONFLICT",
+                    place=f"master={options.master!r}",
+                    need="no other Spark session in this process, or one with the same master",
+                    got=f"one that runs on {running.master!r}",
+                    next_step="Stop it first, or pass it as spark=.",
+                )
+            if running is None:
+                cls._start(options)
+            cls.users += 1
+            session = SparkSession.builder.getOrCreate()
+            return session.newSession()
+
+    @classmethod
+    def _start(cls, options: SessionOptions) -> None:
+        require_java()
+        builder = SparkSession.builder
+        for name, value in _start_settings(options).items():
+            builder = builder.config(name, value)
+        descriptor, cls.log = tempfile.mkstemp(prefix="anabranch-spark-", suffix=".log")
+        with _stderr_to(descriptor):
+            builder.getOrCreate().sparkContext.setLogLevel("ERROR")
+        cls.ours = True
+
+    @classmethod
+    def release(cls) -> None:
+        with cls.lock:
+            cls.users -= 1
+            if cls.users > 0 or not cls.ours:
+                return
+            cls.ours = False
+            SparkSession.builder.getOrCreate().stop()
+            _end_jvm()
+            if cls.log is not None:
+                Path(cls.log).unlink(missing_ok=True)
+
+
+def _end_jvm() -> None:
+    """Stopping Spark leaves its JVM waiting for a next session; ours leaves nothing behind."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()  # the JVM ends when its parent's pipe does
+        process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextmanager
+def _stderr_to(descriptor: int) -> Iterator[None]:
+    """While the JVM is launched it inherits this as its stderr: no warnings between the user's lines."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(descriptor)
+
+
+def _start_settings(options: SessionOptions) -> dict[str, str]:
+    master = options.master or "local[*]"
+    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
+    settings = {
+        "spark.master": master,
+        "spark.app.name": "anabranch",
+        "spark.ui.enabled": str(options.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j}",
+    }
+    if master.startswith("local"):
+        settings["spark.driver.memory"] = options.memory or local_memory(machine_memory())
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+    elif options.memory:
+        settings["spark.executor.memory"] = options.memory
+    # Workers that Spark launches by itself must find the interpreter that has this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return {**settings, **options.config}
+
+
+def local_memory(machine: int) -> str:
+    """The heap for a local session: two fifths of the machine, since Python works beside it; 1 to 16 GiB.
+
+    >>> local_memory(24 << 30)
+    '9830m'
+    """
+    heap = min(max(machine * 2 // 5, _GIB), 16 * _GIB)
+    return f"{heap >> 20}m"
+
+
+def machine_memory() -> int:
+    """The memory that this process may use: the machine's, or its container's if that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(limit).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            total = min(total, int(text))
+    return total
+
+
+def _connect(url: str) -> SparkSession:
+    try:
+        import grpc  # noqa: F401
+        import grpc_status  # noqa: F401
+        import zstandard  # noqa: F401
+    except ImportError as error:
+        raise AnabranchError(
+            "CONNECT_NOT_INSTALLED",
+            place=f"master={url!r}",
+            need="the client packages of Spark Connect",
+            got=f"no module named {error.name!r}",
+            next_step="Install them with: pip install 'anabranch[connect]'.",
+        ) from None
+    if SparkContext._active_spark_context is not None:
+        raise AnabranchError(
+            "SESSION_CONFLICT",
+            place=f"master={url!r}",
+            need="a process without a Spark driver of its own",
+            got=f"a session on {SparkContext._active_spark_context.master!r}",
+            next_step="Stop that session first, or connect from another process.",
+        )
+    try:
+        session = SparkSession.builder.remote(url).create()
+        _ = session.version
+    except Exception as error:
+        raise AnabranchError(
+            "SESSION_CONFLICT",
+            place=f"master={url!r}",
+            need="a Spark Connect server that answers",
+            got=" ".join(str(error).split())[:300],
+            next_step="Check the address and that the server runs Spark 4.3.",
+        ) from error
+    return session
+
+
+def _adopt(spark: SparkSession) -> SparkSession:
+    """A session of our own beside the caller's: the same cluster, separate SQL settings and views."""
+    if not isinstance(spark, SparkSession):
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place="spark=",
+            need="a SparkSession",
+            got=f"a {type(spark).__name__}",
+            next_step="Pass the session itself.",
+        )
+    return _prepared(spark.newSession())
+
+
+def _prepared(spark: SparkSession) -> SparkSession:
+    for name, value in SQL_SETTINGS.items():
+        spark.conf.set(name, value)
+    if not _is_connect(spark) and spark.sparkContext.master.startswith("local"):
+        spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+    return spark
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return "connect" in type(spark).__module__
+
+
+def _is_local(spark: SparkSession) -> bool:
+    """Whether driver and executors are this machine's, so that every file is everywhere."""
+    return not _is_connect(spark) and spark.sparkContext.master.startswith("local")
+
+
+def require_shared_files(spark: SparkSession, root: Path) -> None:
+    """Executors must see the warehouse under the same path as this process."""
+    probe = root / f".probe-{os.getpid()}"
+    probe.write_text("anabranch")
+    try:
+        spark.read.text(probe.as_uri()).first()
+    except Exception as error:
+        raise AnabranchError(
+            "WAREHOUSE_NOT_SHARED",
+            place=f"warehouse {root}",
+            need="a directory that this process and Spark's executors see under the same path",
+            got="Spark does not find a file that was just written there",
+            next_step="Put the warehouse on a file system that every machine mounts at the same place.",
+        ) from error
+    finally:
+        probe.unlink(missing_ok=True)

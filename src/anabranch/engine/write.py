@@ -1,0 +1,175 @@
+"""Spark DataFrames into segments, written by the executors.
+
+Each task takes its partition as Arrow, checks event times and nulls, writes and syncs its own segments
+and returns one small report per segment; no row passes through the driver and nothing is exchanged. A
+task that Spark tries twice leaves files that no report names: they are garbage of the unit's intent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from anabranch.engine.read import spark_schema
+from anabranch.log.intake import bad_event_time, null_value, refused, samples, with_reason
+from anabranch.log.rows import CHANGE_TYPE
+from anabranch.log.segments import SegmentLayout, remove_files, write_segments
+from anabranch.log.units import UnitOfWork
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import ChangeType, Role, Segment
+from anabranch.model.schema import Schema, widens
+from anabranch.model.stream import StreamSpec, unknown_column
+
+_REPORT = "report STRING"
+# Room for the rows of one partition in the ordinals of a run.
+_PARTITION_SHIFT = 33
+
+
+def write_dataframe(frame: DataFrame, unit: UnitOfWork) -> None:
+    """Append a DataFrame to a unit of work."""
+    prepared = _prepared(frame, unit.spec)
+    task = _Task(unit.layout(), unit.spec, unit.bounds, unit.on_bad_rows, unit.next_ordinal)
+    reports = [json.loads(row.report) for row in prepared.mapInArrow(task.run, _REPORT).toLocalIterator()]
+    segments = [Segment.from_json(report["segment"]) for report in reports if "segment" in report]
+    try:
+        _refuse_bad(reports, unit)
+        partitions = max((report["partition"] for report in reports), default=-1) + 1
+        revisions = CHANGE_TYPE in prepared.columns
+        unit.add(segments, revisions=revisions, ordinals=partitions << _PARTITION_SHIFT)
+    except BaseException:
+        remove_files(unit.layout().root, segments)
+        raise
+
+
+def _refuse_bad(reports: list[dict[str, Any]], unit: UnitOfWork) -> None:
+    total = sum(report.get("seen", 0) for report in reports)
+    for column in sorted(unit.spec.required):
+        nulls = sum(report.get("nulls", {}).get(column, 0) for report in reports)
+        if nulls:
+            raise null_value(unit.spec, column, nulls, total)
+    bad = sum(report.get("bad", 0) for report in reports)
+    if bad and unit.on_bad_rows == "refuse":
+        sample = [line for report in reports for line in report.get("sample", [])]
+        raise refused(unit.spec, bad, total, sample[:3], unit.bounds)
+    odd = sorted({word for report in reports for word in report.get("odd_changes", [])})
+    if odd:
+        raise AnabranchError(
+            "WRONG_TYPE",
+            place=f"append to stream {unit.spec.name!r}, column {CHANGE_TYPE!r}",
+            need=f"one of {', '.join(ChangeType)}",
+            got=repr(odd[0]),
+            next_step="Correct it first; nothing was written.",
+        )
+
+
+def _prepared(frame: DataFrame, spec: StreamSpec) -> DataFrame:
+    """Exactly the stream's columns, in its types; a type that would have to be guessed is refused."""
+    place = f"append to stream {spec.name!r}"
+    for name in frame.columns:
+        if name not in spec.schema.names and name != CHANGE_TYPE:
+            raise unknown_column(place, name, spec.schema.names)
+    missing = [name for name in spec.schema.names if name not in frame.columns]
+    if missing:
+        raise AnabranchError(
+            "UNKNOWN_COLUMN",
+            place=place,
+            need=f"columns {', '.join(spec.schema.names)}",
+            got=f"a DataFrame without {', '.join(missing)}",
+            next_step="Add the columns, with nulls where there is no value.",
+        )
+    columns = []
+    targets = spark_schema(spec.schema)
+    for field in spec.schema:
+        have = Schema.parse({"c": frame.schema[field.name].dataType.simpleString()}, f"{place}, column {field.name!r}")
+        given = have.fields[0].type
+        if given != field.type and not widens(given, field.type):
+            zone = {given, field.type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
+            raise AnabranchError(
+                "TIME_ZONE" if zone else "WRONG_TYPE",
+                place=f"{place}, column {field.name!r}",
+                need=field.type,
+                got=given,
+                next_step="Cast the column in the DataFrame first; nothing was written.",
+            )
+        columns.append(F.col(field.name).cast(targets[field.name].dataType))
+    if CHANGE_TYPE in frame.columns:
+        columns.append(F.col(CHANGE_TYPE).cast("string"))
+    return frame.select(*columns)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What one executor task does; small, and sent to it."""
+
+    layout: SegmentLayout
+    spec: StreamSpec
+    bounds: tuple[int, int]
+    on_bad_rows: str
+    first_ordinal: int
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        ordinal = self.first_ordinal + (partition << _PARTITION_SHIFT)
+        for table in self._chunks(batches):
+            reports = self._write(table, ordinal)
+            ordinal += table.num_rows
+            texts = [json.dumps({**report, "partition": partition}) for report in reports]
+            yield pa.RecordBatch.from_pydict({"report": texts})
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Tables of at most so many rows, so that a task's memory has a bound."""
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= self.layout.most_rows:
+                yield self._typed(waiting)
+                waiting, rows = [], 0
+        if rows:
+            yield self._typed(waiting)
+
+    def _typed(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        """The stream's own types: Arrow from Spark carries the session's time zone."""
+        table = pa.Table.from_batches(batches)
+        fields = [pa.field(f.name, f.arrow.type) for f in self.spec.schema]
+        if CHANGE_TYPE in table.column_names:
+            fields.append(pa.field(CHANGE_TYPE, pa.string()))
+        return table.cast(pa.schema(fields))
+
+    def _write(self, table: pa.Table, ordinal: int) -> list[dict[str, Any]]:
+        report: dict[str, Any] = {"seen": table.num_rows, "nulls": self._nulls(table)}
+        if CHANGE_TYPE in table.column_names:
+            known = [str(change) for change in ChangeType]
+            report["odd_changes"] = [str(v) for v in pc.unique(table[CHANGE_TYPE]).to_pylist() if v not in known]
+        table = table.append_column("_ordinal", pa.array(range(ordinal, ordinal + table.num_rows), pa.int64()))
+        bad = bad_event_time(table, self.spec, self.bounds)
+        report["bad"] = pc.sum(bad).as_py() or 0
+        written = []
+        if report["bad"]:
+            aside = table.filter(bad).drop_columns(["_ordinal"])
+            report["sample"] = samples(aside, self.spec)
+            table = table.filter(pc.invert(bad))
+            if self.on_bad_rows == "quarantine":
+                written += write_segments(self.layout, with_reason(aside, self.spec), Role.QUARANTINE)
+        written += write_segments(self.layout, table)
+        return [report, *({"segment": segment.to_json()} for segment in written)]
+
+    def _nulls(self, table: pa.Table) -> dict[str, int]:
+        counts = {}
+        for name in self.spec.required:
+            nulls = pc.is_null(table[name])
+            if self.spec.key and name not in self.spec.key and CHANGE_TYPE in table.column_names:
+                nulls = pc.and_(nulls, pc.not_equal(table[CHANGE_TYPE], ChangeType.DELETE.value))
+            counts[name] = pc.sum(nulls).as_py() or 0
+        return counts
