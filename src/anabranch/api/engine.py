@@ -14,6 +14,7 @@ from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session, SessionOptions
 from anabranch.log.gc import GRACE_US, Collected
 from anabranch.log.log import Log
+from anabranch.log.reading import ReadPlan, ReadRange
 from anabranch.log.views import View, ViewEnd, declare_view
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import StreamSpec
@@ -132,6 +133,11 @@ class Engine:
     def drop_view(self, name: str) -> None:
         self._require_open()
         self._log.drop_view(name)
+
+    def plan(self, stream: str, wanted: ReadRange) -> ReadPlan:
+        """Which segments a read would open; nothing is read."""
+        self._require_open()
+        return self._log.plan(stream, wanted)
 
     def collect_garbage(self, grace: Duration | None = None) -> Collected:
         """Remove files that no run refers to. `grace` spares what was let go of only just now."""

@@ -1,0 +1,1 @@
+"""What people compare: benchmarks that print ratios against a named rival from the same run."""

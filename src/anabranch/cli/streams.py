@@ -1,0 +1,69 @@
+"""`anabranch streams`: what is in a warehouse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from anabranch.cli.show import Times, console, count, json_option, size, table, warehouse_options
+from anabranch.log.log import Log, StreamState
+from anabranch.model.time import duration_text, instant_text
+
+
+@click.command()
+@warehouse_options
+@json_option
+def streams(warehouse: str, catalog: str | None, as_json: bool) -> None:
+    """List the streams of a warehouse, with their sizes and how far they have come."""
+    with Log(warehouse, catalog, create=False) as log:
+        found = log.streams()
+    if as_json:
+        click.echo(json.dumps([_as_json(state) for state in found], indent=2))
+        return
+    if not found:
+        console().print(f"No streams in {warehouse}.")
+        return
+    console().print(streams_table(found))
+
+
+def streams_table(found: list[StreamState]) -> Any:
+    times = Times([t for s in found for t in (s.event_min, s.event_max, s.progress)])
+    columns = ("stream", "rows", "runs", "sources", "event time", "progress", "set aside", "size")
+    rows = [
+        (
+            state.name,
+            count(state.rows),
+            count(state.runs),
+            count(state.sources),
+            times.range(state.event_min, state.event_max),
+            times.text(state.progress),
+            count(state.quarantined),
+            size(state.size),
+        )
+        for state in found
+    ]
+    return table(f"Streams{times.heading}", columns, rows, right=("rows", "runs", "sources", "set aside", "size"))
+
+
+def _as_json(state: StreamState) -> dict[str, Any]:
+    spec = state.spec
+    return {
+        "name": state.name,
+        "columns": spec.schema.to_json(),
+        "event_time": spec.event_time,
+        "key": list(spec.key),
+        "slack": duration_text(spec.slack),
+        "drift": None if spec.drift is None else duration_text(spec.drift),
+        "history": None if spec.history is None else duration_text(spec.history),
+        "position": state.last_position,
+        "runs": state.runs,
+        "rows": state.rows,
+        "quarantined": state.quarantined,
+        "sources": state.sources,
+        "size": state.size,
+        "event_min": instant_text(state.event_min) or None,
+        "event_max": instant_text(state.event_max) or None,
+        "progress": instant_text(state.progress) or None,
+    }
