@@ -20,7 +20,7 @@ from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock, system_clock
 from anabranch.log.commit import commit_run
 from anabranch.log.headers import header_from
-from anabranch.log.intents import LEASE_US, Intents
+from anabranch.log.intents import ENDED, LEASE_US, Intents
 from anabranch.log.leases import Lease, Leases
 from anabranch.log.reading import ReadPlan, ReadRange, plan_read
 from anabranch.log.references import verify
@@ -137,9 +137,10 @@ class Log:
                 tables.folded_runs,
                 tables.sequences,
                 tables.sources,
-                tables.intents,
             ):
                 connection.execute(table.delete().where(table.c.stream_id == row.id))
+            intents = tables.intents
+            connection.execute(intents.update().where(intents.c.stream_id == row.id).values(state=ENDED, swept=False))
             connection.execute(tables.streams.delete().where(tables.streams.c.id == row.id))
 
     def _row(self, connection: sa.Connection, name: str) -> Any:

@@ -23,6 +23,8 @@ from anabranch.model.stream import StreamSpec, unknown_column
 from anabranch.model.time import instant_us
 
 CHANGE_TYPE = "_change_type"
+# What Arrow raises for a value that it does not take.
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)
 # Which kinds of Arrow type may become which, besides a kind becoming itself.
 _WIDENING = {("int", "float"), ("int", "decimal"), ("null", "any")}
 
@@ -91,7 +93,7 @@ def _from_pandas(frame: Any, place: str) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise _wrong(place, "columns of one type each", str(error.args[0])) from error
+        raise _wrong(place, "columns of one type each", "; ".join(map(str, error.args))) from error
 
 
 def _from_rows(rows: list[Any], spec: StreamSpec, wanted: Sequence[str], place: str, zone: ZoneInfo | None) -> pa.Table:
@@ -131,20 +133,32 @@ def _python_array(values: list[Any], field: Field, place: str, zone: ZoneInfo | 
         values = [_moment(v, field, f"{place}, row {i}", zone) for i, v in enumerate(values)]
         return pa.array(values, field.arrow.type)
     try:
-        return pa.array(values, field.arrow.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        number, value = _first_refused(values, field.arrow.type)
-        at = f"{place}, row {number}, column {field.name!r}"
-        raise _wrong(at, field.type, f"{value!r} ({type(value).__name__})") from error
+        return _exact_array(values, field.arrow.type)
+    except _REFUSED:
+        return _one_by_one(values, field, place)
 
 
-def _first_refused(values: list[Any], arrow: pa.DataType) -> tuple[int, Any]:
+def _one_by_one(values: list[Any], field: Field, place: str) -> pa.Array:
+    """The slow way, for mixtures that Arrow cannot take at once, and to name the row that is wrong."""
+    arrays = []
     for number, value in enumerate(values):
         try:
-            pa.array([value], arrow)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return number, value
-    raise AssertionError("the column was refused, so one of its values is")
+            arrays.append(_exact_array([value], field.arrow.type))
+        except _REFUSED as error:
+            at = f"{place}, row {number}, column {field.name!r}"
+            raise _wrong(at, field.type, f"{value!r} ({type(value).__name__})") from error
+    return pa.concat_arrays(arrays)
+
+
+def _exact_array(values: list[Any], arrow: pa.DataType) -> pa.Array:
+    """Python values in an Arrow type, or an error: Arrow itself would cut 1.5 down to 1 on the way."""
+    if pa.types.is_map(arrow):
+        return pa.array(values, arrow)  # lists of pairs are only a map when told so
+    found = pa.array(values)
+    have, want = _kind(found.type), _kind(arrow)
+    if have != want and not {(have, want), (have, "any")} & _WIDENING:
+        raise TypeError(f"{found.type} is not {arrow}")
+    return pc.cast(found, arrow)
 
 
 def _moment(value: Any, field: Field, place: str, zone: ZoneInfo | None) -> int | datetime | None:

@@ -61,6 +61,8 @@ streams = Table(
     # The highest position of which retention has removed rows; 0 when nothing is gone.
     Column("trimmed_position", BigInteger, nullable=False),
     Column("trimmed_event", BigInteger),
+    # The number of a dropped stream is never given again: its old writers must not find another one.
+    sqlite_autoincrement=True,
 )
 
 runs = Table(
@@ -125,7 +127,7 @@ intents = Table(
     "intents",
     metadata,
     Column("id", String, primary_key=True),
-    _stream_id(),
+    Column("stream_id", BigInteger, nullable=False),  # perhaps of a dropped stream, whose files are left to remove
     Column("holder", String, nullable=False),
     Column("state", String, nullable=False),  # open, ended, lapsed
     Column("expires_at", BigInteger, nullable=False),

@@ -237,12 +237,10 @@ class UnitOfWork:
         """After a failed commit. If the catalog did not answer, the run may be committed all the same:
         then the files stay, and garbage collection decides once the intent has ended."""
         self._done = "aborted"
-        if error.id in ("CATALOG_UNREACHABLE", "DISK_FULL"):
-            if self._intent is not None:
-                self._log.intents.forget(self._intent)
-            return
-        self._release()
-        remove_files(str(self._log.root), self._segments)
+        if self._intent is not None:
+            self._log.intents.forget(self._intent)
+        if error.id not in ("CATALOG_UNREACHABLE", "DISK_FULL"):
+            remove_files(str(self._log.root), self._segments)
 
     def _release(self) -> None:
         if self._intent is not None and not self._single:

@@ -34,7 +34,13 @@ _UNITS = {
 }
 _TERM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)")
 # Largest first, the short name of each exact multiple: what `duration_text` prints.
-_SPOKEN = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
+_SPOKEN = (
+    ("day", 86_400_000_000),
+    ("hour", 3_600_000_000),
+    ("minute", 60_000_000),
+    ("second", 1_000_000),
+    ("millisecond", 1_000),
+)
 
 Duration = str | timedelta
 Instant = str | datetime
@@ -95,7 +101,7 @@ def duration_text(micros: int | None) -> str:
         if micros and micros % scale == 0:
             count = micros // scale
             return f"{count} {name}{'s' if count != 1 else ''}"
-    return f"{micros / 1_000_000:g} seconds"
+    return f"{micros} microseconds" if micros else "0 seconds"
 
 
 def instant_us(value: Instant, place: str) -> int:

@@ -21,6 +21,17 @@ def upgrade() -> None:
     )
     op.create_index("garbage_by_age", "garbage", ["released_at"], unique=False)
     op.create_table(
+        "intents",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("stream_id", sa.BigInteger(), nullable=False),
+        sa.Column("holder", sa.String(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.Column("swept", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("intents_by_state", "intents", ["state", "swept"], unique=False)
+    op.create_table(
         "leases",
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
@@ -47,6 +58,7 @@ def upgrade() -> None:
         sa.Column("trimmed_event", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "warehouse",
@@ -69,21 +81,6 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("stream_id", "entry_point", "first_sequence"),
     )
-    op.create_table(
-        "intents",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("stream_id", serial, nullable=False),
-        sa.Column("holder", sa.String(), nullable=False),
-        sa.Column("state", sa.String(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.Column("swept", sa.Boolean(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["stream_id"],
-            ["streams.id"],
-        ),
-        sa.PrimaryKeyConstraint("id"),
-    )
-    op.create_index("intents_by_state", "intents", ["state", "swept"], unique=False)
     op.create_table(
         "overlay",
         sa.Column("id", serial, nullable=False),
