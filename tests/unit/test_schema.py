@@ -28,8 +28,9 @@ def test_spellings() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "a INT b INT", "a WIDGET", "a ARRAY<INT", "a DECIMAL(50, 2)", "a INT, A INT", "a INTERVAL", "a ARRAY<INT>>"]
-)  # fmt: skip
+    "text",
+    ["", "a", "a INT b INT", "a WIDGET", "a ARRAY<INT", "a DECIMAL(50, 2)", "a INT, A INT", "a INTERVAL"],
+)
 def test_bad_schemas(text: str) -> None:
     with pytest.raises(AnabranchError) as caught:
         Schema.parse(text, "stream 's'")
