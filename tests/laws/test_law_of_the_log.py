@@ -127,7 +127,7 @@ class LogHistory(RuleBasedStateMachine):
         layout = SegmentLayout(str(log.root), directory, "ts", least_rows=2)
         written = [s for g in group_pieces(plan.segments, 5) for s in rewrite(layout, self.stream.spec.schema, g)]
         log.commit_compaction(plan, written, intent.id)
-        log.intents.end(intent)
+        log.intents.forget(intent)
 
     @rule()
     @precondition(lambda self: not self.open)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -42,7 +43,9 @@ def kill_one(place: Path, writer: int, chance: np.random.Generator) -> tuple[Pha
     said: list[int] = []
     assert ours.recv() == ("ready", writer)
     if stop_at is None:
-        ours.poll(float(chance.random()) * 0.02)
+        moment = time.monotonic() + float(chance.random()) * 0.03
+        while (left := moment - time.monotonic()) > 0 and ours.poll(left):
+            said.append(ours.recv()[1])
     else:
         listen(ours, said, until="reached")
     os.kill(process.pid, signal.SIGKILL)

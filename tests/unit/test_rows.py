@@ -113,6 +113,7 @@ def test_every_type_survives() -> None:
         (arrow(ts=pa.array([1], pa.timestamp("us"))), "TIME_ZONE", "column 'ts'", "which has none"),
         (arrow(ts=pa.array([1], pa.timestamp("us", "Mars/Olympus"))), "TIME_ZONE", "column 'ts'", "'Mars/Olympus'"),
         (arrow(extra=[1]), "UNKNOWN_COLUMN", "append", "'extra'"),
+        (pd.Series([1], name="user"), "WRONG_TYPE", "append", "Series"),
         (pd.DataFrame({"user": [1, "x"], "campaign": ["a", "b"], "ts": [NOON, NOON]}), "WRONG_TYPE", "append", "user"),
     ],
 )  # fmt: skip
@@ -173,3 +174,81 @@ def test_a_policy_is_one_of_two() -> None:
     with pytest.raises(AnabranchError) as caught:
         admit(_timed(START_US), SPEC, BOUNDS, "ignore")
     assert caught.value.id == "BAD_ARGUMENT"
+
+
+NESTED = StreamSpec.declare(
+    "nested",
+    "f FLOAT, d DECIMAL(10, 2), s ARRAY<STRING>, i ARRAY<INT>, m MAP<STRING, INT>, t ARRAY<TIMESTAMP>, "
+    "n ARRAY<TIMESTAMP_NTZ>, r STRUCT<x: INT, y: STRING>, ts TIMESTAMP",
+    event_time="ts",
+)
+EMPTY = {"f": None, "d": None, "s": None, "i": None, "m": None, "t": None, "n": None, "r": None, "ts": NOON}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("f", 1e300),
+        ("d", Decimal("1.234")),
+        ("d", 10**9),
+        ("s", [1, 2]),
+        ("i", [True]),
+        ("i", [1.5]),
+        ("m", [("k", "1")]),
+        ("t", [datetime(2026, 1, 1)]),  # noqa: DTZ001
+        ("n", [NOON]),
+        ("r", {"x": 1, "y": "a", "z": 2}),
+        ("r", {"x": "1", "y": "a"}),
+        ("ts", pd.Timestamp(1, unit="ns", tz="UTC")),
+    ],
+)
+def test_no_value_changes_on_its_way(column: str, value: Any) -> None:
+    with pytest.raises(AnabranchError) as caught:
+        to_table([{**EMPTY, column: value}], NESTED)
+    assert caught.value.id in ("WRONG_TYPE", "TIME_ZONE")
+    assert f"column {column!r}" in caught.value.place
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "stored"),
+    [
+        ("f", 0.5, 0.5),
+        ("f", float("-inf"), float("-inf")),
+        ("d", 5, Decimal("5.00")),
+        ("d", Decimal("1.5"), Decimal("1.50")),
+        ("m", {"k": 1}, [("k", 1)]),
+        ("r", {"y": "a", "x": 1}, {"x": 1, "y": "a"}),
+        ("t", [NOON], [NOON]),
+    ],
+)
+def test_what_fits_goes_in(column: str, value: Any, stored: Any) -> None:
+    table = to_table([{**EMPTY, column: value}, EMPTY], NESTED)
+    assert table[column].to_pylist()[0] == stored
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"s": pa.array([[1]], pa.list_(pa.int64()))},
+        {"i": pa.array([[True]], pa.list_(pa.bool_()))},
+        {"t": pa.array([[0]], pa.list_(pa.timestamp("us")))},
+        {"n": pa.array([[0]], pa.list_(pa.timestamp("us", "UTC")))},
+        {"m": pa.array([[("k", "1")]], pa.map_(pa.string(), pa.string()))},
+        {"r": pa.array([{"x": 1, "y": "a", "z": 1}])},
+        {"f": pa.array([1e300])},
+    ],
+)
+def test_no_arrow_value_changes_on_its_way(column: dict[str, pa.Array]) -> None:
+    table = pa.table({**{f.name: pa.nulls(1, f.arrow.type) for f in NESTED.schema}, **column})
+    with pytest.raises(AnabranchError) as caught:
+        to_table(table, NESTED)
+    assert caught.value.id == "WRONG_TYPE"
+
+
+@pytest.mark.parametrize("when", [datetime(2026, 3, 29, 2, 30), datetime(2026, 10, 25, 2, 30)])  # noqa: DTZ001
+def test_local_times_that_are_none_or_two(when: datetime) -> None:
+    rows = [{**ROW, "ts": when}]
+    for data in (rows, pd.DataFrame(rows)):
+        with pytest.raises(AnabranchError) as caught:
+            to_table(data, SPEC, time_zone="Europe/Paris")
+        assert caught.value.id == "TIME_ZONE"

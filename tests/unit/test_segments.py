@@ -44,7 +44,7 @@ def test_dense_old_hours_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_times_before_1970_and_missing_ones(tmp_path: Path) -> None:
-    assert pieces(timed(-9 * HOUR, None, 0), layout(tmp_path)) == [[0], [1, 2]]
+    assert pieces(timed(-9 * HOUR, None, 0), layout(tmp_path)) == [[1], [0], [2]]
 
 
 def test_large_runs_are_cut_by_rows(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_large_runs_are_cut_by_rows(tmp_path: Path) -> None:
 
 
 def test_figures_come_from_the_file(tmp_path: Path) -> None:
-    (written,) = write_segments(layout(tmp_path, key="n"), timed(7, None, 3))
+    (written,) = write_segments(layout(tmp_path, key="n"), timed(7, 5, 3))
     assert (written.rows, written.event_min, written.event_max) == (3, 3, 7)
     assert (written.key_min, written.key_max) == ("0", "2")
     path = tmp_path / written.path

@@ -13,7 +13,7 @@ from anabranch.engine.compact import Compacted, compact
 from anabranch.engine.load import load_files
 from anabranch.engine.read import dataframe, quarantined
 from anabranch.engine.session import Session
-from anabranch.engine.write import write_dataframe
+from anabranch.engine.write import revise_with, write_dataframe
 from anabranch.log.log import Log, StreamState
 from anabranch.log.positions import Position
 from anabranch.log.reading import ReadRange
@@ -21,7 +21,7 @@ from anabranch.log.retention import Retained
 from anabranch.log.units import UnitOfWork
 from anabranch.log.views import View
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import Role, RunHeader, RunId
+from anabranch.model.run import ChangeType, Role, RunHeader, RunId
 from anabranch.model.schema import Schema
 from anabranch.model.stream import StreamSpec
 from anabranch.model.time import Instant, instant_us, to_datetime
@@ -224,10 +224,18 @@ class Work:
         load_files(self._session, self._unit, paths, file_format=format, time_zone=time_zone, options=options)
 
     def replace(self, rows: Any, *, time_zone: str | None = None) -> None:
-        self._unit.replace(rows, time_zone=time_zone)
+        """Add rows that take the place of those with the same key."""
+        if isinstance(rows, DataFrame):
+            revise_with(rows, self._unit, ChangeType.UPDATE_POSTIMAGE)
+        else:
+            self._unit.replace(rows, time_zone=time_zone)
 
     def delete(self, keys: Any) -> None:
-        self._unit.delete(keys)
+        """Delete the rows with these keys."""
+        if isinstance(keys, DataFrame):
+            revise_with(keys, self._unit, ChangeType.DELETE)
+        else:
+            self._unit.delete(keys)
 
     def commit(self) -> RunHeader:
         """Commit before the block ends; nothing more can be added."""

@@ -41,8 +41,10 @@ def compact(log: Log, session: Session, stream: StreamState, **options: int) -> 
             key=stream.spec.key[0] if stream.spec.key else None,
         ))  # fmt: skip
         log.commit_compaction(plan, written, intent.id)
-    finally:
-        log.intents.end(intent)
+    except BaseException:
+        log.intents.release(intent)
+        raise
+    log.intents.forget(intent)  # ended by the commit
     return Compacted(plan.rows, len(plan.segments), len(written))
 
 

@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.engine.paths import path_of_row
-from anabranch.engine.read import TEXT_FILES_MOST, admissible, scan_files
+from anabranch.engine.read import admissible, scan_files
 from anabranch.engine.session import Session
 from anabranch.log.intake import null_value, refused
 from anabranch.log.references import FileFacts, expand, format_of, inspect, unreadable
@@ -53,14 +54,11 @@ def load_files(
         raise unreadable(place, "files of one format in a call", ", ".join(sorted(formats)), "Load them separately.")
     kind = formats.pop()
     read_options = _checked_options(kind, options or {}, time_zone, place)
-    if kind != "parquet" and len(files) > TEXT_FILES_MOST:
-        need = f"at most {TEXT_FILES_MOST} text files in one run"
-        raise unreadable(place, need, str(len(files)), "Load them in several calls.")
     facts = _inspect_all(session, files, kind, spec, read_options)
     if not all(f.complete and _within(f, unit.bounds) for f in facts):
         facts = _scan(session.spark, facts, kind, spec, unit.bounds, place)
     _require_good(facts, unit)
-    unit.add(_segments(facts, kind, unit))
+    unit.add(_segments(facts, kind, unit), ordinals=sum(f.rows or 0 for f in facts))
 
 
 def _checked_options(kind: str, options: Mapping[str, str], time_zone: str | None, place: str) -> dict[str, Any]:
@@ -155,7 +153,7 @@ def _scan(
         ]  # fmt: skip
         try:
             rows = frame.groupBy(path_of_row().alias("file")).agg(*aggregates).collect()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise unreadable(place, f"{kind} files that fit the schema ({spec.schema})", _cause(error),
                              "Correct the files or the format; nothing was committed.") from error  # fmt: skip
         figures.update({row.file: row.asDict() for row in rows})
@@ -184,7 +182,7 @@ def _with_figures(facts: FileFacts, row: dict[str, Any] | None, spec: StreamSpec
     )
 
 
-def _cause(error: PySparkException) -> str:
+def _cause(error: Exception) -> str:
     """The line of Spark's message that says what was wrong with the file."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "Caused by" in line or "[" in line[:2]]
@@ -206,7 +204,7 @@ def _require_good(facts: Sequence[FileFacts], unit: UnitOfWork) -> None:
 def _segments(facts: Sequence[FileFacts], kind: str, unit: UnitOfWork) -> list[Segment]:
     segments = []
     ordinal = unit.next_ordinal
-    for number, fact in enumerate(facts):
+    for fact in facts:
         bad = fact.options.get("bad", 0)
         options = {name: value for name, value in fact.options.items() if name not in ("bad", "sample")}
         if bad:
@@ -223,7 +221,7 @@ def _segments(facts: Sequence[FileFacts], kind: str, unit: UnitOfWork) -> list[S
             reference=True,
             footer=fact.footer,
             options=options,
-            ordinal_base=ordinal if kind == "parquet" else number,
+            ordinal_base=ordinal,
         )
         ordinal += fact.rows or 0
         segments.append(good)

@@ -5,9 +5,9 @@ compacted ones have, and Spark fills those with nulls. Referenced files are a sc
 options. The columns of the log itself (`_position`, `_ordinal`, `_stime`, `_source`, `_change_type`,
 `_stability`) are added only when asked for.
 
-Ordinals order the rows of a run. In referenced Parquet files they are the row's index; in text files,
-where Spark knows no index, they are packed from (file in the run, megabyte at which the split begins,
-row within the task), which orders rows as they stand in the files.
+Ordinals order the rows of a run and never change. In referenced files they are the row's index in its
+file, after the rows of the files before it. Spark knows the index in Parquet; in text files it is counted,
+which takes an exchange, and only when it is asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -31,10 +31,6 @@ from anabranch.model.run import ChangeType, LoggedSegment
 from anabranch.model.schema import Schema
 from anabranch.model.stream import LOG_COLUMNS, StreamSpec
 from anabranch.model.time import to_datetime
-
-TEXT_FILES_MOST = 1 << 14
-_BLOCK_BYTES = 1 << 20
-_FILE_SHIFT, _BLOCK_SHIFT = 49, 29
 
 
 def spark_schema(schema: Schema) -> T.StructType:
@@ -124,16 +120,19 @@ def _with_facts(spark: SparkSession, frame: DataFrame, segments: Mapping[str, Lo
     for name in ("_position", "_stime", "_source"):
         known = F.col(f"_of_file{name}")
         joined = joined.withColumn(name, F.coalesce(F.col(name), known) if name in frame.columns else known)
+    # A file that is not found here would give rows without a place in the log: never quietly.
+    unknown = F.raise_error(F.concat(F.lit("no segment is known at "), "_file"))
+    joined = joined.withColumn("_stability", F.coalesce("_of_file_stability", unknown))
     return joined.withColumn("_stime", F.timestamp_micros("_stime"))
 
 
 def _facts(spark: SparkSession, segments: Mapping[str, LoggedSegment]) -> DataFrame:
     rows = [
-        (path, None if s.compacted else s.last_position, s.stime, s.source, str(s.stability))
+        (path, None if s.compacted else s.last_position, s.stime, s.source, str(s.stability), s.segment.ordinal_base)
         for path, s in segments.items()
     ]
-    schema = "_file STRING, _of_file_position BIGINT, _of_file_stime BIGINT, _of_file_source STRING, _stability STRING"
-    return spark.createDataFrame(rows, schema)
+    columns = "_position BIGINT, _of_file_stime BIGINT, _of_file_source STRING, _of_file_stability STRING"
+    return spark.createDataFrame(rows, f"_file STRING, _of_file{columns}, _of_file_ordinal BIGINT")
 
 
 def _alike(segments: Sequence[LoggedSegment]) -> list[list[LoggedSegment]]:
@@ -157,10 +156,15 @@ def scan_files(
     zone = options.get("time_zone")
     schema = spark_schema(spec.schema)
     if file_format == "parquet":
-        if zone:
-            schema = T.StructType([_wall_clock(f, spec) for f in schema])
+        local = options.get("local_columns", ())
+        assert isinstance(local, Sequence)
+        wall_clock = T.TimestampNTZType()
+        schema = T.StructType([T.StructField(f.name, wall_clock) if f.name in local else f for f in schema])
         frame = reader.schema(schema).parquet(*paths)
-        return _localised(frame, spec, str(zone)) if zone else frame
+        for name in local:
+            utc = F.convert_timezone(F.lit(str(zone)), F.lit("UTC"), F.col(name))
+            frame = frame.withColumn(name, utc.cast("timestamp"))
+        return frame
     reader = reader.option("mode", "FAILFAST")
     if zone:
         reader = reader.option("timeZone", str(zone))
@@ -176,20 +180,6 @@ def scan_files(
     return reader.schema(ordered).option("header", "true").csv(paths)
 
 
-def _wall_clock(column: T.StructField, spec: StreamSpec) -> T.StructField:
-    if spec.schema[column.name].type != "TIMESTAMP":
-        return column
-    return T.StructField(column.name, T.TimestampNTZType())
-
-
-def _localised(frame: DataFrame, spec: StreamSpec, zone: str) -> DataFrame:
-    for column in spec.schema:
-        if column.type == "TIMESTAMP":
-            utc = F.convert_timezone(F.lit(zone), F.lit("UTC"), F.col(column.name))
-            frame = frame.withColumn(column.name, utc.cast("timestamp"))
-    return frame
-
-
 def _scan_references(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSegment]) -> DataFrame:
     first = group[0].segment
     return scan_files(spark, spec, first.format, first.options, [s.segment.path for s in group])
@@ -198,24 +188,17 @@ def _scan_references(spark: SparkSession, spec: StreamSpec, group: Sequence[Logg
 def _referenced(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSegment], log_columns: bool) -> DataFrame:
     frame = _scan_references(spark, spec, group)
     bounds = group[0].segment.options.get("bounds")
-    frame = frame.where(admissible(spec, bounds)) if bounds else frame
     if not log_columns:
-        return frame
-    base = F.element_at(_bases(group), path_of_row())
+        return frame.where(admissible(spec, bounds)) if bounds else frame
+    # Rows are counted before any of them is left out.
     if group[0].segment.format == "parquet":
-        ordinal = base + F.col("_metadata.row_index")
+        frame = frame.select("*", "_metadata", F.col("_metadata.row_index").alias("_row"))
     else:
-        block = F.floor(F.col("_metadata.file_block_start") / _BLOCK_BYTES).cast("bigint")
-        row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _BLOCK_SHIFT) - 1))
-        ordinal = F.shiftleft(base, _FILE_SHIFT) + F.shiftleft(block, _BLOCK_SHIFT) + row
-    frame = frame.withColumn("_ordinal", ordinal)
+        # A task reads its splits in order: block by block, and row by row within one.
+        frame = frame.select("*", "_metadata", F.monotonically_increasing_id().alias("_order"))
+        in_file = Window.partitionBy("_metadata.file_path").orderBy("_metadata.file_block_start", "_order")
+        frame = frame.withColumn("_row", F.row_number().over(in_file) - 1)
+    frame = frame.where(admissible(spec, bounds)) if bounds else frame
     frame = frame.withColumn("_change_type", F.lit(ChangeType.INSERT.value))
-    return _with_facts(spark, frame, {s.segment.path: s for s in group})
-
-
-def _bases(group: Sequence[LoggedSegment]) -> Column:
-    """The first ordinal of each file, or its number in the run for text files."""
-    pairs: list[Column] = []
-    for logged in group:
-        pairs += [F.lit(logged.segment.path), F.lit(logged.segment.ordinal_base)]
-    return F.create_map(*pairs)
+    located = _with_facts(spark, frame, {s.segment.path: s for s in group})
+    return located.withColumn("_ordinal", F.col("_of_file_ordinal") + F.col("_row"))

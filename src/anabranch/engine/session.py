@@ -29,12 +29,18 @@ _GIB = 1 << 30
 # What short steps want, settable in any session (measured: docs/internals.md).
 SQL_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
+    # A file that is missing or broken is an error, whatever an adopted session would forgive.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.parquet.int96TimestampConversion": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "4096",
-    # Ordinals of rows in text files count in blocks of this size (see `read`).
-    "spark.sql.files.maxPartitionBytes": "134217728",
 }
 
 
@@ -75,9 +81,10 @@ class Session:
                     next_step="Connect again.",
                 )
             if self._spark is None:
-                self._spark = self._open()
-                if not _is_local(self._spark):
-                    require_shared_files(self._spark, self._root)
+                opened = self._open()
+                if not _is_local(opened):
+                    require_shared_files(opened, self._root)
+                self._spark = opened
             return self._spark
 
     def _open(self) -> SparkSession:
@@ -263,7 +270,7 @@ def _connect(url: str) -> SparkSession:
 
 def _adopt(spark: SparkSession) -> SparkSession:
     """A session of our own beside the caller's: the same cluster, separate SQL settings and views."""
-    if not isinstance(spark, SparkSession):
+    if type(spark).__name__ != "SparkSession" or not hasattr(spark, "newSession"):
         raise AnabranchError(
             "BAD_ARGUMENT",
             place="spark=",

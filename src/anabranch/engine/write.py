@@ -37,7 +37,7 @@ def write_dataframe(frame: DataFrame, unit: UnitOfWork) -> None:
     """Append a DataFrame to a unit of work."""
     prepared = _prepared(frame, unit.spec)
     task = _Task(unit.layout(), unit.spec, unit.bounds, unit.on_bad_rows, unit.next_ordinal)
-    reports = [json.loads(row.report) for row in prepared.mapInArrow(task.run, _REPORT).toLocalIterator()]
+    reports = [json.loads(row.report) for row in prepared.mapInArrow(task.run, _REPORT).collect()]
     segments = [Segment.from_json(report["segment"]) for report in reports if "segment" in report]
     try:
         _refuse_bad(reports, unit)
@@ -47,6 +47,19 @@ def write_dataframe(frame: DataFrame, unit: UnitOfWork) -> None:
     except BaseException:
         remove_files(unit.layout().root, segments)
         raise
+
+
+def revise_with(frame: DataFrame, unit: UnitOfWork, change: ChangeType) -> None:
+    """Append a DataFrame of revisions by key: whole rows that replace, or keys to delete."""
+    spec = unit.keyed(change)
+    place = f"{change} on stream {spec.name!r}"
+    wanted = spec.key if change is ChangeType.DELETE else spec.schema.names
+    for name in frame.columns:
+        if name not in wanted:
+            raise unknown_column(place, name, wanted)
+    targets = spark_schema(spec.schema)
+    rest = [F.lit(None).cast(f.dataType).alias(f.name) for f in targets if f.name not in wanted]
+    write_dataframe(frame.select("*", *rest, F.lit(change.value).alias(CHANGE_TYPE)), unit)
 
 
 def _refuse_bad(reports: list[dict[str, Any]], unit: UnitOfWork) -> None:

@@ -7,7 +7,10 @@ lock the warehouse's row. Either way commits have one order, which positions and
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +25,12 @@ from anabranch.model.errors import AnabranchError
 
 FORMAT = 1
 SQLITE_FILE = "catalog.sqlite"
+IDENTITY_FILE = "anabranch.json"
 _BUSY_SECONDS = 60
 # Any number will do, as long as every version of the program uses the same one.
 _MIGRATION_LOCK = 0x616E6162
+# Alembic keeps its context in globals: one migration at a time in a process.
+_MIGRATING = threading.Lock()
 
 
 class Catalog:
@@ -34,6 +40,7 @@ class Catalog:
         self.root = root
         self.url = _normalise(url) if url else sa.URL.create("sqlite", database=str(root / SQLITE_FILE))
         self.engine = _make_engine(self.url)
+        self._closed = False
         self.is_sqlite = self.engine.dialect.name == "sqlite"
 
     @property
@@ -43,6 +50,7 @@ class Catalog:
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A consistent view of the catalog."""
+        self._require_open()
         with self._translated(), self.engine.connect() as connection:
             if not self.is_sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -52,6 +60,7 @@ class Catalog:
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """One atomic change; it takes the place in the order of commits at once."""
+        self._require_open()
         with self._translated(), self.engine.connect() as connection:
             connection = connection.execution_options(anabranch_begin="IMMEDIATE")
             with connection.begin():
@@ -68,6 +77,7 @@ class Catalog:
 
     def prepare(self, create: bool) -> dict[str, Any]:
         """Bring the catalog to this version's tables, check its format, and return its identity."""
+        self._check_format(self._marked().get("format", FORMAT))
         if not self.exists() and not create:
             raise AnabranchError(
                 "WAREHOUSE_MISSING",
@@ -83,11 +93,38 @@ class Catalog:
                 identity = self._identity()
         assert identity is not None
         self._check_format(identity["format"])
+        self._check_belongs(identity)
         return identity
 
+    def _marked(self) -> dict[str, Any]:
+        """What the directory says of itself; nothing in a new one."""
+        try:
+            return dict(json.loads((self.root / IDENTITY_FILE).read_text()))
+        except FileNotFoundError:
+            return {}
+
+    def _check_belongs(self, identity: dict[str, Any]) -> None:
+        """The directory and the catalog must be two halves of one warehouse."""
+        marked = self._marked()
+        if not marked:
+            with self.engine.connect() as connection, connection.begin():
+                used = connection.execute(sa.select(tables.streams.c.id).limit(1)).first()
+            if used is None:
+                _write_durably(self.root / IDENTITY_FILE, json.dumps({"id": identity["id"], "format": FORMAT}))
+                marked = self._marked()
+        if marked.get("id") != identity["id"]:
+            raise AnabranchError(
+                "WAREHOUSE_MISMATCH",
+                place=f"warehouse {self.root} with {self.place}",
+                need="a directory and a catalog that belong together",
+                got=f"a directory of warehouse {marked.get('id', 'none')} and a catalog of warehouse {identity['id']}",
+                next_step="Open the directory with the catalog that it was made with, or choose an empty one of each.",
+            )
+
     def _identity(self) -> dict[str, Any] | None:
+        table = tables.warehouse
         with self.engine.connect() as connection, connection.begin():
-            row = connection.execute(sa.select(tables.warehouse)).mappings().first()
+            row = connection.execute(sa.select(table.c.id, table.c.entry_point, table.c.format)).mappings().first()
             return dict(row) if row else None
 
     def _check_format(self, found: int) -> None:
@@ -107,7 +144,7 @@ class Catalog:
 
         config = Config()
         config.set_main_option("script_location", "anabranch:log/migrations")
-        with self.engine.connect() as connection:
+        with _MIGRATING, self.engine.connect() as connection:
             connection = connection.execution_options(anabranch_begin="IMMEDIATE")
             with connection.begin():
                 if not self.is_sqlite:
@@ -130,7 +167,18 @@ class Catalog:
             connection.execute(table.update().values(format=FORMAT).where(table.c.format < FORMAT))
 
     def close(self) -> None:
+        self._closed = True
         self.engine.dispose()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise AnabranchError(
+                "ENGINE_CLOSED",
+                place=f"warehouse {self.root}",
+                need="an open engine",
+                got="one that was closed",
+                next_step="Connect again.",
+            )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -153,6 +201,21 @@ class Catalog:
                 next_step="Check that the path or server exists, is writable and is not locked; nothing was committed.",
             )
         return error
+
+
+def _write_durably(path: Path, text: str) -> None:
+    """A small file that is there whole or not at all, also after a power cut."""
+    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    with open(draft, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def disk_full(place: str, what: str, got: str) -> AnabranchError:
@@ -195,8 +258,11 @@ def _normalise(url: str) -> sa.URL:
 
 def _make_engine(url: sa.URL) -> sa.Engine:
     if url.get_backend_name() != "sqlite":
-        return sa.create_engine(url, pool_pre_ping=True)
-    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+        # A thread that waits, waits for the catalog's lock, never for a connection of the pool.
+        engine = sa.create_engine(url, pool_pre_ping=True, max_overflow=-1)
+        sa.event.listen(engine, "connect", _prepare_postgres)
+        return engine
+    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, max_overflow=-1)
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -208,6 +274,13 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _prepare_postgres(connection: Any, _record: object) -> None:
+    # A process that is paused inside a transaction must not hold up the others for ever.
+    for setting in ("lock_timeout", "idle_in_transaction_session_timeout"):
+        connection.execute(f"SET {setting} = '{_BUSY_SECONDS}s'")
+    connection.commit()
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -31,9 +31,9 @@ def commit_run(
 ) -> RunHeader:
     """Make a run part of the stable log. The caller holds the transaction and has checked the intent."""
     state = _lock_stream(connection, stream_id)
-    earlier = _committed_before(connection, state, draft.run_id)
+    earlier = find_run(connection, stream_id, draft.run_id)
     if earlier is not None:
-        return earlier
+        return header_from(earlier, state.name, duplicate=True)
     run_id = _number(connection, state, draft.run_id)
     stime = _stamp(connection, state, draft, clock)
     progress = _progress(connection, state, draft)
@@ -67,22 +67,23 @@ def _lock_stream(connection: sa.Connection, stream_id: int) -> Any:
     return row
 
 
-def _committed_before(connection: sa.Connection, state: Any, run_id: RunId | None) -> RunHeader | None:
+def find_run(connection: sa.Connection, stream_id: int, run_id: RunId | None) -> Any:
+    """The header's row of a run that was committed before, also if it was folded since."""
     if run_id is None:
         return None
     runs = tables.runs
     row = connection.execute(
         sa.select(runs).where(
-            runs.c.stream_id == state.id,
+            runs.c.stream_id == stream_id,
             runs.c.entry_point == run_id.entry_point,
             runs.c.sequence == run_id.sequence,
         )
     ).first()
-    if row is None and _is_folded(connection, state.id, run_id):
+    if row is None and _is_folded(connection, stream_id, run_id):
         row = connection.execute(
-            sa.select(runs).where(runs.c.stream_id == state.id).order_by(runs.c.position).limit(1)
+            sa.select(runs).where(runs.c.stream_id == stream_id).order_by(runs.c.position).limit(1)
         ).first()
-    return None if row is None else header_from(row, state.name, duplicate=True)
+    return row
 
 
 def _is_folded(connection: sa.Connection, stream_id: int, run_id: RunId) -> bool:
@@ -135,8 +136,12 @@ def _progress(connection: sa.Connection, state: Any, draft: RunDraft) -> int | N
         if mark is not None:
             _raise_mark(connection, state.id, draft.source or NO_SOURCE, mark)
     marks = tables.sources
+    # Two subqueries, each the end of an index; asked for together, SQLite would look at every source.
     lowest, highest = connection.execute(
-        sa.select(sa.func.min(marks.c.mark), sa.func.max(marks.c.mark)).where(marks.c.stream_id == state.id)
+        sa.select(
+            sa.select(sa.func.min(marks.c.mark)).where(marks.c.stream_id == state.id).scalar_subquery(),
+            sa.select(sa.func.max(marks.c.mark)).where(marks.c.stream_id == state.id).scalar_subquery(),
+        )
     ).one()
     return evaluate(previous, lowest, highest, spec.drift)
 

@@ -19,12 +19,15 @@ from anabranch.log import tables
 from anabranch.log.gc import release_files
 from anabranch.log.headers import insert_segments, logged_from, note_classes, segment_values
 from anabranch.log.horizon import horizon
+from anabranch.log.intents import end_intent, require_open
+from anabranch.log.rewrite import GROUP_ROWS
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, Role, RunKind, Segment
 
-SMALL_ROWS = 500_000
+# Groups of up to twice as many rows are written as one segment each, so all but the last are not small.
+SMALL_ROWS = GROUP_ROWS // 2
 LEAST_SEGMENTS = 8
-MOST_SEGMENTS = 10_000
+MOST_SEGMENTS = 2_000
 
 
 @dataclass(frozen=True)
@@ -67,26 +70,43 @@ def plan_compaction(connection: sa.Connection, stream: Any, least_segments: int 
 def commit_compaction(
     connection: sa.Connection, plan: CompactionPlan, written: Sequence[Segment], intent_id: str | None, now: int
 ) -> None:
-    """Replace the old segments by the new ones, and fold the headers."""
+    """Replace the old segments by the new ones, fold the headers, and end the intent: all or nothing."""
     table = tables.segments
-    if sum(s.rows for s in written) != plan.rows:
-        raise AssertionError(f"compaction read {plan.rows} rows and wrote {sum(s.rows for s in written)}")
-    gone = connection.execute(table.delete().where(table.c.id.in_(plan.ids))).rowcount if plan.ids else 0
-    if gone != len(plan.ids):
-        raise AnabranchError(
-            "POSITION_CONFLICT",
-            place=f"compaction of stream number {plan.stream_id}",
-            need="the segments that it read",
-            got="some that retention or another compactor has removed meanwhile",
-            next_step="Run the compaction again; nothing was committed.",
-        )
+    assert sum(s.rows for s in written) == plan.rows, "compaction must write the rows that it read"
+    place = f"compaction of stream number {plan.stream_id}"
+    if intent_id is not None:
+        require_open(connection, intent_id, now, place)
+    _require_unchanged(connection, plan, place)
     if plan.segments:
+        connection.execute(table.delete().where(table.c.id.in_(plan.ids)))
         insert_segments(
             connection, [segment_values(s, plan.stream_id, intent_id, *s.options["positions"]) for s in written]
         )
         release_files(connection, [s.segment.path for s in plan.segments], now)
         note_classes(connection, plan.stream_id, written)
     _fold_headers(connection, plan.stream_id, plan.up_to)
+    if intent_id is not None:
+        end_intent(connection, intent_id)
+
+
+def _require_unchanged(connection: sa.Connection, plan: CompactionPlan, place: str) -> None:
+    """Nobody has removed what was read, or come to need what is about to be folded."""
+    table, streams = tables.segments, tables.streams
+    stream = connection.execute(sa.select(streams).where(streams.c.id == plan.stream_id)).first()
+    found = connection.execute(sa.select(table.c.path).where(table.c.id.in_(plan.ids))).scalars().all()
+    if stream is None or sorted(found) != sorted(s.segment.path for s in plan.segments):
+        got = "some that retention, another compactor or a drop has removed meanwhile"
+    elif horizon(connection, stream) < plan.up_to:
+        got = "a reader that has come meanwhile and still needs them"
+    else:
+        return
+    raise AnabranchError(
+        "POSITION_CONFLICT",
+        place=place,
+        need="the segments that it read, with nobody else needing them",
+        got=got,
+        next_step="Run the compaction again; nothing was committed.",
+    )
 
 
 def _fold_headers(connection: sa.Connection, stream_id: int, up_to: int) -> None:
@@ -131,13 +151,13 @@ def _fold_headers(connection: sa.Connection, stream_id: int, up_to: int) -> None
 def _fold_identities(connection: sa.Connection, stream_id: int, below: Any) -> None:
     """Remember the folded identities as ranges: entry points number densely, so the ranges stay few."""
     runs, folded = tables.runs, tables.folded_runs
-    known = connection.execute(sa.select(folded).where(folded.c.stream_id == stream_id)).all()
     ranges: dict[str, list[tuple[int, int]]] = {}
-    for row in known:
-        ranges.setdefault(row.entry_point, []).append((row.first_sequence, row.last_sequence))
     for entry_point, sequence in connection.execute(sa.select(runs.c.entry_point, runs.c.sequence).where(below)):
         ranges.setdefault(entry_point, []).append((sequence, sequence))
-    connection.execute(folded.delete().where(folded.c.stream_id == stream_id))
+    mine = (folded.c.stream_id == stream_id) & folded.c.entry_point.in_(ranges)
+    for row in connection.execute(sa.select(folded).where(mine)):
+        ranges[row.entry_point].append((row.first_sequence, row.last_sequence))
+    connection.execute(folded.delete().where(mine))
     merged = [
         {"stream_id": stream_id, "entry_point": entry_point, "first_sequence": first, "last_sequence": last}
         for entry_point, found in ranges.items()

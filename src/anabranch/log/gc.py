@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from anabranch.log import tables
 from anabranch.log.catalog import Catalog
-from anabranch.log.intents import LAPSED, OPEN
+from anabranch.log.intents import LAPSED, OPEN, drop_overlay
 from anabranch.log.storage import Storage
 
 GRACE_US = 600_000_000
@@ -49,14 +49,6 @@ def _lapse(catalog: Catalog, now: int) -> int:
             drop_overlay(connection, intent_id)
             connection.execute(intents.update().where(intents.c.id == intent_id).values(state=LAPSED))
     return len(silent)
-
-
-def drop_overlay(connection: sa.Connection, intent_id: str) -> None:
-    """Remove what a unit of work has in the overlay; its files become orphans."""
-    overlay, segments = tables.overlay, tables.segments
-    items = sa.select(overlay.c.id).where(overlay.c.generation == intent_id)
-    connection.execute(segments.delete().where(segments.c.overlay_id.in_(items)))
-    connection.execute(overlay.delete().where(overlay.c.generation == intent_id))
 
 
 def _sweep(catalog: Catalog, storage: Storage) -> list[str]:

@@ -7,7 +7,8 @@ aborted, and a commit under it fails. So garbage collection needs no knowledge o
 writer that was paused cannot commit a run whose files are gone.
 
 Appends share one open intent per stream and process, which saves a transaction on each; a unit of
-work has its own.
+work has its own. Whoever got an intent gives it back with `release`, which ends it when nobody needs
+it any more.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ def this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-@dataclass
+@dataclass(eq=False)
 class Intent:
     id: str
     stream_id: int
     expires_at: int
+    users: int = 0
+    shared: bool = False
 
 
 class Intents:
@@ -50,53 +53,74 @@ class Intents:
         self.lease_us = lease_us
         self._open: dict[str, Intent] = {}
         self._shared: dict[int, Intent] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._keeper: threading.Thread | None = None
         self._stop = threading.Event()
 
     def begin(self, stream_id: int) -> Intent:
-        """Register an intent; it is durable when this returns."""
-        intent = Intent(uuid.uuid4().hex, stream_id, self.clock() + self.lease_us)
+        """Register an intent of one's own; it is durable when this returns."""
+        intent = Intent(uuid.uuid4().hex, stream_id, self.clock() + self.lease_us, users=1)
         with self.catalog.write() as connection:
             connection.execute(
-                tables.intents.insert().values(
-                    id=intent.id,
-                    stream_id=stream_id,
-                    holder=this_process(),
-                    state=OPEN,
-                    expires_at=intent.expires_at,
-                    swept=False,
-                )
+                tables.intents.insert(),
+                {
+                    "id": intent.id,
+                    "stream_id": stream_id,
+                    "holder": this_process(),
+                    "state": OPEN,
+                    "expires_at": intent.expires_at,
+                    "swept": False,
+                },
             )
         with self._lock:
             self._open[intent.id] = intent
             self._start_keeper()
         return intent
 
-    def shared(self, stream_id: int) -> Intent:
-        """The intent under which this process appends to a stream."""
+    def share(self, stream_id: int) -> Intent:
+        """The intent under which this process appends to a stream; a fresh one if it may soon lapse."""
         with self._lock:
             intent = self._shared.get(stream_id)
-        if intent is not None and intent.expires_at - self.clock() > self.lease_us // 4:
-            return intent
-        if intent is not None:
-            self.end(intent)
-        intent = self.begin(stream_id)
-        with self._lock:
+            if intent is not None and intent.expires_at - self.clock() > self.lease_us // 4:
+                intent.users += 1
+                return intent
+            if intent is not None:
+                self._retire(intent)
+            intent = self.begin(stream_id)
+            intent.shared = True
             self._shared[stream_id] = intent
-        return intent
+            return intent
 
-    def end(self, intent: Intent) -> None:
-        """No more files will come; what no header refers to may be removed."""
-        self.forget(intent)
-        with self.catalog.write() as connection:
-            end_intent(connection, intent.id)
+    def _retire(self, intent: Intent) -> None:
+        """Share it no more; other threads may still be writing under it."""
+        del self._shared[intent.stream_id]
+        intent.shared = False
+        if intent.users == 0:
+            self._end(intent)
+
+    def release(self, intent: Intent) -> None:
+        """Give an intent back. It ends, and its overlay with it, unless it goes on being shared."""
+        with self._lock:
+            intent.users -= 1
+            if intent.users > 0 or intent.shared:
+                return
+        self._end(intent)
 
     def forget(self, intent: Intent) -> None:
+        """Stop renewing an intent whose fate is unknown or sealed; it lapses if it has not ended."""
         with self._lock:
             self._open.pop(intent.id, None)
             if self._shared.get(intent.stream_id) is intent:
                 del self._shared[intent.stream_id]
+            intent.shared = False
+
+    def _end(self, intent: Intent) -> None:
+        self.forget(intent)
+        try:
+            with self.catalog.write() as connection:
+                end_intent(connection, intent.id)
+        except AnabranchError:
+            return  # out of reach: it is not renewed any more, and lapses by itself
 
     def renew(self) -> None:
         """Extend every open intent that has not lapsed. The keeper calls this; tests may too."""
@@ -107,17 +131,20 @@ class Intents:
         now = self.clock()
         table = tables.intents
         with self.catalog.write() as connection:
-            connection.execute(
-                table.update()
-                .where(table.c.id.in_([i.id for i in held]), table.c.state == OPEN, table.c.expires_at > now)
-                .values(expires_at=now + self.lease_us)
+            renewed = set(
+                connection.execute(
+                    table.update()
+                    .where(table.c.id.in_([i.id for i in held]), table.c.state == OPEN, table.c.expires_at > now)
+                    .values(expires_at=now + self.lease_us)
+                    .returning(table.c.id)
+                ).scalars()
             )
         for intent in held:
-            if intent.expires_at > now:
-                intent.expires_at = now + self.lease_us
+            # One that could not be renewed has lapsed: say so to whoever would share it.
+            intent.expires_at = now + self.lease_us if intent.id in renewed else 0
 
     def close(self) -> None:
-        """End all that is open: plain appends are done, units of work are aborted by their owners."""
+        """End all that is open: what was not committed is aborted."""
         self._stop.set()
         with self._lock:
             keeper, self._keeper = self._keeper, None
@@ -141,15 +168,25 @@ class Intents:
         while not self._stop.wait(self.lease_us / 3_000_000):
             try:
                 self.renew()
-            except AnabranchError:
+            except Exception:
                 # The catalog is out of reach for now. If it stays so for a whole lease, the intents lapse
                 # and the writers' commits say so.
                 continue
 
 
 def end_intent(connection: sa.Connection, intent_id: str) -> None:
+    """End an intent: what it still has in the overlay is aborted, and its orphans are garbage."""
     table = tables.intents
+    drop_overlay(connection, intent_id)
     connection.execute(table.update().where(table.c.id == intent_id, table.c.state == OPEN).values(state=ENDED))
+
+
+def drop_overlay(connection: sa.Connection, intent_id: str) -> None:
+    """Remove what a unit of work has in the overlay; its files become orphans."""
+    overlay, segments = tables.overlay, tables.segments
+    items = sa.select(overlay.c.id).where(overlay.c.generation == intent_id)
+    connection.execute(segments.delete().where(segments.c.overlay_id.in_(items)))
+    connection.execute(overlay.delete().where(overlay.c.generation == intent_id))
 
 
 def require_open(connection: sa.Connection, intent_id: str, now: int, place: str) -> None:

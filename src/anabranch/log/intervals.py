@@ -24,7 +24,7 @@ def class_mask(classes: Iterator[int]) -> int:
     return mask
 
 
-def starts_to_search(mask: int, low: int) -> list[tuple[int, int]]:
+def starts_to_search(mask: int, low: int | None) -> list[tuple[int, int]]:
     """For each class that occurs: the class, and the earliest start that can reach `low`."""
     occurring = [c for c in range(_WIDEST + 1) if mask >> c & 1]
-    return [(c, low - (1 << c)) for c in occurring]
+    return [(c, 0 if low is None else low - (1 << c)) for c in occurring]

@@ -27,8 +27,9 @@ from anabranch.log.references import verify
 from anabranch.log.storage import Storage, no_space_is_an_error, warehouse_root
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunDraft, RunHeader, RunId, RunKind, Segment
+from anabranch.model.run import RunDraft, RunHeader, RunId, RunKind, Segment, check_run_id, check_source
 from anabranch.model.stream import StreamSpec
+from anabranch.model.time import instant_text
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,7 @@ class Log:
             for table in (
                 tables.segments,
                 tables.overlay,
+                tables.trimmed,
                 tables.runs,
                 tables.folded_runs,
                 tables.sequences,
@@ -178,19 +180,31 @@ class Log:
 
     def unit_of_work(self, stream: StreamState, **options: Any) -> UnitOfWork:
         """Begin a unit of work; see `UnitOfWork` for the options."""
+        check_source(options.get("source"))
         run_id = options.get("run_id")
         if run_id is not None:
-            options["run_id"] = _check_run_id(run_id)
+            options["run_id"] = check_run_id(run_id)
         return UnitOfWork(self, stream.id, stream.spec, **options)
 
     def punctuate(
         self, stream: StreamState, time: int, source: str | None = None, run_id: RunId | None = None
     ) -> RunHeader:
         """Promise that nothing below `time` need be waited for: from a source, or at all."""
+        check_source(source)
+        low, high = stream.spec.bounds(self.clock())
+        if not low <= time <= high:
+            raise AnabranchError(
+                "BAD_EVENT_TIME",
+                place=f"punctuation of stream {stream.name!r}",
+                need=f"a time from {instant_text(low)} to {instant_text(high)}",
+                got=instant_text(time),
+                next_step="Progress never goes back: check the time, or declare the stream with another ahead=.",
+            )
         return self._commit_empty(stream, RunDraft(RunKind.PUNCTUATION, source=source, mark=time, run_id=run_id))
 
     def boundary(self, stream: StreamState, source: str | None = None) -> RunHeader:
         """Say that every run stamped below this boundary's stamp is in the log."""
+        check_source(source)
         return self._commit_empty(stream, RunDraft(RunKind.BOUNDARY, source=source))
 
     def _commit_empty(self, stream: StreamState, draft: RunDraft) -> RunHeader:
@@ -326,19 +340,3 @@ def _require_same(new: StreamSpec, old: StreamSpec) -> None:
             got="; ".join(said),
             next_step="Choose another name, or drop the stream first.",
         )
-
-
-def _check_run_id(run_id: Any) -> RunId:
-    try:
-        entry_point, sequence = run_id
-    except (TypeError, ValueError):
-        entry_point, sequence = None, None
-    if not isinstance(entry_point, str) or not entry_point or not isinstance(sequence, int) or sequence < 1:
-        raise AnabranchError(
-            "BAD_ARGUMENT",
-            place="run_id=",
-            need="a pair of an entry point's name and a sequence number from 1",
-            got=repr(run_id),
-            next_step="Pass for instance run_id=('web-7', 42).",
-        )
-    return RunId(entry_point, sequence)

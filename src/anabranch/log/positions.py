@@ -41,8 +41,18 @@ def set_position(connection: sa.Connection, stream_id: int, name: str, position:
             next_step="Choose a position that the log has reached.",
         )
     here = (table.c.stream_id == stream_id) & (table.c.name == name)
-    changed = connection.execute(table.update().where(here).values(position=position, kind=kind))
-    if changed.rowcount == 0:
+    held = connection.execute(sa.select(table.c.kind).where(here)).scalar()
+    if held is not None and held != kind:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=f"position {name!r} on stream {stream.name!r}",
+            need=f"a name that no other kind of reader has, for a {kind}",
+            got=f"the name of a {held}",
+            next_step="Choose another name.",
+        )
+    if held is not None:
+        connection.execute(table.update().where(here).values(position=position))
+    else:
         connection.execute(table.insert().values(stream_id=stream_id, name=name, position=position, kind=kind))
 
 

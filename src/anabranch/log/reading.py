@@ -34,6 +34,11 @@ class ReadRange:
     tentative: bool = False
     role: Role = Role.ROWS
 
+    @property
+    def timed(self) -> bool:
+        """Whether event times matter; rows set aside have none to go by."""
+        return self.role is Role.ROWS and (self.from_time is not None or self.to_time is not None)
+
 
 @dataclass(frozen=True)
 class ReadPlan:
@@ -59,51 +64,61 @@ class ReadPlan:
 def plan_read(connection: sa.Connection, stream: Any, wanted: ReadRange, now: int) -> ReadPlan:
     """Plan a read of a stream, given its row of the catalog."""
     _require_history(connection, stream, wanted)
+    spec = StreamSpec.from_json(stream.spec)
     table = tables.segments
     conditions = [table.c.stream_id == stream.id, table.c.role == str(wanted.role)]
-    query = sa.select(table).order_by(table.c.last_position, table.c.id)
-    stable = query.where(*conditions, *_position_conditions(connection, stream, wanted))
-    if wanted.role is Role.ROWS:
-        stable = stable.where(*_event_conditions(stream, wanted))
-    found = [logged_from(row) for row in connection.execute(stable)]
+    positions = _position_conditions(connection, stream, wanted)
+    if wanted.timed:
+        # One index range scan per width class: cheap, however long the log is.
+        queries = [
+            sa.select(table).where(*conditions, table.c.overlay_id.is_(None), *positions, *stretch)
+            for stretch in _stretches(stream, spec, wanted)
+        ]
+    else:
+        in_log = positions or [table.c.last_position >= 1]
+        queries = [sa.select(table).where(*conditions, *in_log)]
+    rows = [row for query in queries for row in connection.execute(query)]
+    found = [logged_from(row) for row in sorted(rows, key=lambda row: (row.last_position, row.id))]
     if wanted.tentative:
-        found += _overlay_segments(connection, conditions, stream, wanted, now)
-    return ReadPlan(StreamSpec.from_json(stream.spec), wanted, tuple(found))
+        found += _overlay_segments(connection, conditions, stream, spec, wanted, now)
+    return ReadPlan(spec, wanted, tuple(found))
 
 
 def _position_conditions(connection: sa.Connection, stream: Any, wanted: ReadRange) -> list[Any]:
     table, runs = tables.segments, tables.runs
-    first = wanted.first_position if wanted.first_position is not None else 1
-    last = wanted.last_position
-    conditions: list[Any] = [table.c.last_position >= first]
-    if last is not None:
+    conditions: list[Any] = []
+    if wanted.first_position is not None:
+        conditions.append(table.c.last_position >= wanted.first_position)
+    if wanted.last_position is not None:
         # A segment ends within the header that covers its positions, so the search has an upper end too.
         cover = connection.execute(
-            sa.select(sa.func.min(runs.c.position)).where(runs.c.stream_id == stream.id, runs.c.position >= last)
+            sa.select(sa.func.min(runs.c.position)).where(
+                runs.c.stream_id == stream.id, runs.c.position >= wanted.last_position
+            )
         ).scalar()
-        conditions.append(table.c.first_position <= last)
-        conditions.append(table.c.last_position <= (last if cover is None else cover))
+        conditions.append(table.c.first_position <= wanted.last_position)
+        conditions.append(table.c.last_position <= (wanted.last_position if cover is None else cover))
     return conditions
 
 
-def _event_conditions(stream: Any, wanted: ReadRange) -> list[Any]:
+def _stretches(stream: Any, spec: StreamSpec, wanted: ReadRange) -> list[list[Any]]:
+    """For each width class, the conditions on segments that can hold the event times asked for."""
     table = tables.segments
-    if wanted.from_time is None and wanted.to_time is None:
-        return []
-    conditions: list[Any] = []
-    if wanted.from_time is not None:
-        classes = [
-            (table.c.width_class == c) & (table.c.event_min >= start)
-            for c, start in starts_to_search(stream.width_classes, wanted.from_time)
-        ]
-        conditions.append(sa.or_(sa.false(), *classes) & (table.c.event_max >= wanted.from_time))
-    if wanted.to_time is not None:
-        conditions.append(table.c.event_min < wanted.to_time)
-    return [sa.or_(sa.and_(*conditions), table.c.width_class.is_(None))]
+    stretches: list[list[Any]] = []
+    for width, start in starts_to_search(stream.width_classes, wanted.from_time):
+        conditions: list[Any] = [table.c.width_class == width]
+        if wanted.from_time is not None:
+            conditions += [table.c.event_min >= start, table.c.event_max >= wanted.from_time]
+        if wanted.to_time is not None:
+            conditions.append(table.c.event_min < wanted.to_time)
+        stretches.append(conditions)
+    if spec.key:
+        stretches.append([table.c.width_class.is_(None)])
+    return stretches
 
 
 def _overlay_segments(
-    connection: sa.Connection, conditions: list[Any], stream: Any, wanted: ReadRange, now: int
+    connection: sa.Connection, conditions: list[Any], stream: Any, spec: StreamSpec, wanted: ReadRange, now: int
 ) -> list[LoggedSegment]:
     """Segments of speculative units of work whose leases still run."""
     table, overlay, intents = tables.segments, tables.overlay, tables.intents
@@ -112,9 +127,10 @@ def _overlay_segments(
         .join(overlay, overlay.c.id == table.c.overlay_id)
         .join(intents, intents.c.id == overlay.c.generation)
         .where(*conditions, intents.c.state == OPEN, intents.c.expires_at > now)
-        .where(*_event_conditions(stream, wanted))
         .order_by(overlay.c.id, table.c.id)
     )
+    if wanted.timed:
+        query = query.where(sa.or_(sa.false(), *(sa.and_(*s) for s in _stretches(stream, spec, wanted))))
     return [logged_from(row) for row in connection.execute(query)]
 
 
@@ -133,10 +149,18 @@ def _require_history(connection: sa.Connection, stream: Any, wanted: ReadRange) 
         if position is not None:
             raise _gone(stream, f"positions from {wanted.first_position}", f"rows up to position {position} are gone",
                         f"Start after position {position}, or read by event time.")  # fmt: skip
-    if wanted.from_time is not None and wanted.from_time <= stream.trimmed_event:
-        raise _gone(stream, f"event times from {instant_text(wanted.from_time)}",
-                    f"rows up to {instant_text(stream.trimmed_event)} are gone",
-                    "Start later, or declare a longer history before rows are removed.")  # fmt: skip
+    if wanted.from_time is not None:
+        trimmed = tables.trimmed
+        gone_times = sa.select(sa.func.max(trimmed.c.event_max)).where(
+            trimmed.c.stream_id == stream.id, trimmed.c.event_max >= wanted.from_time
+        )
+        if wanted.to_time is not None:
+            gone_times = gone_times.where(trimmed.c.event_min < wanted.to_time)
+        until = connection.execute(gone_times).scalar()
+        if until is not None:
+            raise _gone(stream, f"event times from {instant_text(wanted.from_time)}",
+                        f"rows up to {instant_text(until)} are gone",
+                        "Start later, or declare a longer history before rows are removed.")  # fmt: skip
 
 
 def _gone(stream: Any, need: str, got: str, next_step: str) -> AnabranchError:

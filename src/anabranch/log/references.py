@@ -10,6 +10,7 @@ import csv
 import glob
 import hashlib
 import io
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +74,10 @@ def expand(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], pla
                 next_step="Read it with Spark and append() the DataFrame.",
             )
         here = Path(text).expanduser()
-        matches = sorted(str(p) for p in here.iterdir()) if here.is_dir() else sorted(glob.glob(str(here)))
+        if here.is_dir():
+            matches = sorted(str(p) for p in here.iterdir())
+        else:
+            matches = [str(here)] if here.is_file() else sorted(glob.glob(str(here)))
         files = [
             os.path.abspath(m) for m in matches if os.path.isfile(m) and not os.path.basename(m).startswith((".", "_"))
         ]
@@ -158,11 +162,11 @@ def _check_parquet_columns(
         footer.schema.column(i).path for i in range(footer.num_columns)
         if footer.schema.column(i).physical_type == "INT96"
     }  # fmt: skip
-    local_times = False
+    local_times = []
     for column in spec.schema:
         have = "TIMESTAMP" if column.name in old_timestamps else _spark_name(schema.field(column.name).type)
         if have == "TIMESTAMP_NTZ" and column.type == "TIMESTAMP" and options.get("time_zone"):
-            local_times = True
+            local_times.append(column.name)
             continue
         if have != column.type and not widens(have, column.type):
             zone = {have, column.type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
@@ -174,7 +178,9 @@ def _check_parquet_columns(
                 next_step="Say which zone its times are in with time_zone='UTC'." if zone
                 else "Read the file with Spark, cast the column, and append() the DataFrame.",
             )  # fmt: skip
-    if not local_times:
+    if local_times:
+        options["local_columns"] = local_times
+    else:
         options.pop("time_zone", None)
 
 
@@ -193,16 +199,40 @@ def _spark_name(arrow: pa.DataType) -> str:
 def _inspect_text(path: str, file_format: str, spec: StreamSpec, place: str, options: Mapping[str, Any]) -> FileFacts:
     size, digest = fingerprint(path, file_format)
     read_options = dict(options)
-    if file_format == "csv" and "columns" not in read_options:
-        header = _csv_header(path, str(options.get("sep", ",")), place)
+    head = _head(path)
+    if file_format == "csv":
+        header = _csv_header(head, str(options.get("sep", ",")), place)
         _require_columns(header, spec, place)
         read_options["columns"] = header
+    elif head.strip():
+        _require_columns(_json_columns(head, place), spec, place)
     return FileFacts(path=path, size=size, footer=digest, options=read_options)
 
 
-def _csv_header(path: str, separator: str, place: str) -> list[str]:
+def _head(path: str) -> bytes:
     with pa.input_stream(path, compression="detect") as stream:
-        head = stream.read(_TEXT_TAIL)
+        return bytes(stream.read(_TEXT_TAIL))
+
+
+def _json_columns(head: bytes, place: str) -> list[str]:
+    """The names in the first lines of a JSON file: a column that none of them has is misspelt."""
+    lines = head.splitlines()
+    whole = lines[:-1] if len(head) == _TEXT_TAIL and len(lines) > 1 else lines
+    names: dict[str, None] = {}
+    for number, line in enumerate(whole, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise unreadable(f"{place}, line {number}", "a JSON object on each line", str(error)) from error
+        if not isinstance(row, dict):
+            raise unreadable(f"{place}, line {number}", "a JSON object on each line", f"a {type(row).__name__}")
+        names.update(dict.fromkeys(row))
+    return list(names)
+
+
+def _csv_header(head: bytes, separator: str, place: str) -> list[str]:
     try:
         line = next(csv.reader(io.StringIO(head.decode("utf-8-sig")), delimiter=separator), [])
     except (UnicodeDecodeError, csv.Error) as error:

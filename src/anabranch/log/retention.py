@@ -79,8 +79,40 @@ def _remove(connection: sa.Connection, stream: Any, gone: list[Any], now: int) -
     connection.execute(
         streams.update()
         .where(streams.c.id == stream.id)
-        .values(
-            trimmed_position=max(stream.trimmed_position, *(s.last_position for s in gone)),
-            trimmed_event=max([s.event_max for s in gone] + [stream.trimmed_event or gone[0].event_max]),
-        )
+        .values(trimmed_position=max(stream.trimmed_position, *(s.last_position for s in gone)))
+    )
+    _note_trimmed(connection, stream.id, [(s.event_min, s.event_max) for s in gone])
+
+
+def _note_trimmed(connection: sa.Connection, stream_id: int, gone: list[tuple[int, int]]) -> None:
+    """Remember which stretches of event time are no longer whole, as few of them as will do."""
+    table = tables.trimmed
+    known = connection.execute(sa.select(table.c.event_min, table.c.event_max).where(table.c.stream_id == stream_id))
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted([*gone, *((row.event_min, row.event_max) for row in known)]):
+        if merged and (low <= merged[-1][1] or _nothing_between(connection, stream_id, merged[-1][1], low)):
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        else:
+            merged.append((low, high))
+    connection.execute(table.delete().where(table.c.stream_id == stream_id))
+    connection.execute(
+        table.insert(), [{"stream_id": stream_id, "event_min": low, "event_max": high} for low, high in merged]
+    )
+
+
+def _nothing_between(connection: sa.Connection, stream_id: int, low: int, high: int) -> bool:
+    """Whether no row is left between two stretches, so that they may as well be one."""
+    segments = tables.segments
+    return (
+        connection.execute(
+            sa.select(segments.c.id)
+            .where(
+                segments.c.stream_id == stream_id,
+                segments.c.overlay_id.is_(None),
+                segments.c.event_max > low,
+                segments.c.event_min < high,
+            )
+            .limit(1)
+        ).first()
+        is None
     )

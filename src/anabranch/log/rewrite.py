@@ -8,7 +8,7 @@ task on its own: no exchange between tasks, however many there are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,8 @@ from anabranch.model.run import ChangeType, LoggedSegment, Segment
 from anabranch.model.schema import Schema
 
 GROUP_ROWS = 1_000_000
+ROW_GROUP = 50_000
+_ANY_SPAN = 1 << 62
 
 # The columns of a compacted segment beside the stream's own.
 CARRIED = pa.schema(
@@ -42,14 +44,20 @@ class Piece:
 
 
 def group_pieces(segments: Iterable[LoggedSegment], group_rows: int = GROUP_ROWS) -> list[list[Piece]]:
-    """Segments of neighbouring event times together, until a group has enough rows."""
-    ordered = sorted(segments, key=lambda s: (s.segment.event_min or 0, s.last_position or 0, s.segment.path))
+    """Segments of neighbouring event times together, until a group has enough rows.
+
+    Segments without event times, the deletions by key, have groups of their own: every reader opens them.
+    """
+    ordered = sorted(
+        segments,
+        key=lambda s: (s.segment.event_min is None, s.segment.event_min, s.last_position or 0, s.segment.path),
+    )
     groups: list[list[Piece]] = []
-    rows = 0
+    rows, timeless = 0, False
     for logged in ordered:
-        if not groups or rows + logged.segment.rows > group_rows:
+        if not groups or rows + logged.segment.rows > group_rows or timeless != (logged.segment.event_min is None):
             groups.append([])
-            rows = 0
+            rows, timeless = 0, logged.segment.event_min is None
         rows += logged.segment.rows
         position = None if logged.compacted else logged.last_position
         groups[-1].append(Piece(logged.segment.path, position, logged.stime, logged.source))
@@ -57,11 +65,15 @@ def group_pieces(segments: Iterable[LoggedSegment], group_rows: int = GROUP_ROWS
 
 
 def rewrite(layout: SegmentLayout, schema: Schema, pieces: Sequence[Piece]) -> list[Segment]:
-    """Read the pieces of one group and write them as segments sorted by event time."""
+    """Read the pieces of one group and write them as one segment sorted by event time.
+
+    A sorted segment needs no cutting: its row groups have narrow ranges, which readers skip by.
+    """
     whole = pa.unify_schemas([schema.arrow, CARRIED])
     table = pa.concat_tables([_read(layout, piece, whole) for piece in pieces])
     order = [(layout.event_time, "ascending"), ("_position", "ascending"), ("_ordinal", "ascending")]
-    return write_segments(layout, table.sort_by(order))
+    whole_group = replace(layout, span=_ANY_SPAN, most_rows=max(table.num_rows, 1), row_group=ROW_GROUP)
+    return write_segments(whole_group, table.sort_by(order))
 
 
 def _read(layout: SegmentLayout, piece: Piece, whole: pa.Schema) -> pa.Table:

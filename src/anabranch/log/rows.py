@@ -74,11 +74,11 @@ def _as_arrow(data: Any, spec: StreamSpec, wanted: Sequence[str], place: str, zo
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     module = type(data).__module__.partition(".")[0]
-    if module == "pandas":
+    if module == "pandas" and type(data).__name__ == "DataFrame":
         return _from_pandas(data, place)
-    if hasattr(data, "__arrow_c_stream__"):
+    if hasattr(data, "__arrow_c_stream__") and module != "pandas":
         return pa.table(data)
-    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable) or module == "pandas":
         raise AnabranchError(
             "WRONG_TYPE",
             place=place,
@@ -153,12 +153,54 @@ def _one_by_one(values: list[Any], field: Field, place: str) -> pa.Array:
 def _exact_array(values: list[Any], arrow: pa.DataType) -> pa.Array:
     """Python values in an Arrow type, or an error: Arrow itself would cut 1.5 down to 1 on the way."""
     if pa.types.is_map(arrow):
-        return pa.array(values, arrow)  # lists of pairs are only a map when told so
+        values = [list(v.items()) if isinstance(v, Mapping) else v for v in values]
+        keys, items = _pair_types(values)
+        _require_fits(keys, arrow.key_type)
+        _require_fits(items, arrow.item_type)
+        return pa.array(values, arrow)
     found = pa.array(values)
-    have, want = _kind(found.type), _kind(arrow)
-    if have != want and not {(have, want), (have, "any")} & _WIDENING:
-        raise TypeError(f"{found.type} is not {arrow}")
-    return pc.cast(found, arrow)
+    _require_fits(found.type, arrow)
+    return pa.array(values, arrow) if pa.types.is_nested(arrow) else _cast(found, arrow)
+
+
+def _pair_types(values: list[Any]) -> tuple[pa.DataType, pa.DataType]:
+    """The types that the keys and the values of maps have; Arrow does not infer maps by itself."""
+    pairs = [pair for value in values if value is not None for pair in value]
+    return pa.array([k for k, _ in pairs]).type, pa.array([v for _, v in pairs]).type
+
+
+def _require_fits(have: pa.DataType, want: pa.DataType) -> None:
+    """Whether values can go from one type to another unchanged, to the last nested field."""
+    if pa.types.is_dictionary(have):
+        have = have.value_type
+    mine, theirs = _kind(have), _kind(want)
+    if mine != theirs and not {(mine, theirs), (mine, "any")} & _WIDENING:
+        raise TypeError(f"{type_name(have)} is not {type_name(want)}")
+    if mine != theirs:
+        return
+    if mine == "list":
+        _require_fits(have.value_type, want.value_type)
+    elif mine == "map":
+        _require_fits(have.key_type, want.key_type)
+        _require_fits(have.item_type, want.item_type)
+    elif mine == "struct":
+        have_names, want_names = [f.name for f in have], [f.name for f in want]
+        if sorted(have_names) != sorted(want_names):
+            raise TypeError(f"fields {', '.join(have_names)} are not {', '.join(want_names)}")
+        for name in want_names:
+            _require_fits(have.field(name).type, want.field(name).type)
+
+
+def _cast(column: Any, want: pa.DataType) -> Any:
+    """A cast that raises where a value would change; doubles are rounded to FLOAT, but never to infinity."""
+    if _kind(want) == "decimal" and pa.types.is_integer(column.type):
+        column = pc.cast(column, pa.decimal128(38, 0))  # Arrow asks for room for any integer, not for these
+    result = pc.cast(column, want)
+    if pa.types.is_float32(want) and pa.types.is_float64(column.type):
+        grew = pc.and_(pc.is_inf(result), pc.invert(pc.is_inf(column)))
+        if pc.any(grew).as_py():
+            raise OverflowError("a value is too large for FLOAT")
+    return result
 
 
 def _moment(value: Any, field: Field, place: str, zone: ZoneInfo | None) -> int | datetime | None:
@@ -176,10 +218,15 @@ def _moment(value: Any, field: Field, place: str, zone: ZoneInfo | None) -> int 
         if value.tzinfo is not None:
             raise _zone_error(at, "a wall-clock time without a zone", f"{value.isoformat()}")
         return value
+    if getattr(value, "nanosecond", 0):
+        raise _wrong(at, f"{field.type}, in whole microseconds", repr(value))
     if value.tzinfo is None:
         if zone is None:
             raise _zone_error(at, "a timestamp with a time zone", f"{value.isoformat()}, which has none")
         value = value.replace(tzinfo=zone)
+        if value.utcoffset() != value.replace(fold=1).utcoffset():
+            got = f"{value.replace(tzinfo=None).isoformat()}, when the clocks change"
+            raise _zone_error(at, f"a time that exists once in {zone.key}", got)
     return instant_us(value, at)
 
 
@@ -214,13 +261,12 @@ def _convert(column: pa.ChunkedArray, field: Field, place: str, zone: ZoneInfo |
         column = _localise(column, zone, at)
     elif want == "wall clock" and have == "instant":
         raise _zone_error(at, "wall-clock times without a zone (TIMESTAMP_NTZ)", f"{column.type}")
-    elif have != want and not {(have, want), (have, "any")} & _WIDENING:
-        raise _wrong(at, field.type, type_name(column.type))
     elif have == "instant":
         check_zone(column.type.tz if "/" in column.type.tz else None, at)
     try:
-        return pc.cast(column, target)
-    except (pa.ArrowException, OverflowError) as error:
+        _require_fits(column.type, target)
+        return _cast(column, target)
+    except _REFUSED as error:
         raise _wrong(at, field.type, f"{type_name(column.type)}: {error.args[0]}") from error
 
 

@@ -4,7 +4,7 @@ How a run is cut: if its event times lie within one `span`, it is one segment. O
 `span` of it is kept apart from what is older, so late rows get segments of their own, and the older
 part is laid out by aligned intervals of one `span`, neighbours together until they have `least_rows`.
 A segment so spans little time or has few rows, and its range in the catalog tells readers to leave it
-alone.
+alone. Deletions by key have no event time: they get segments of their own too, which every reader opens.
 
 The same code runs in the driver, for Arrow data, and inside Spark tasks, for DataFrames.
 """
@@ -42,6 +42,7 @@ class SegmentLayout:
     span: int = SPAN_US
     least_rows: int = LEAST_ROWS
     most_rows: int = MOST_ROWS
+    row_group: int = MOST_ROWS
 
 
 def write_segments(layout: SegmentLayout, table: pa.Table, role: Role = Role.ROWS) -> list[Segment]:
@@ -79,14 +80,16 @@ def cut(table: pa.Table, layout: SegmentLayout) -> list[pa.Table]:
 
 def _cut_by_time(table: pa.Table, layout: SegmentLayout) -> list[pa.Table]:
     times = pc.cast(table[layout.event_time], pa.int64())
+    if times.null_count:
+        timeless = pc.is_null(times)
+        timed = table.filter(pc.invert(timeless))
+        return [table.filter(timeless), *(_cut_by_time(timed, layout) if timed.num_rows else [])]
     ends = pc.min_max(times)
     low, high = ends["min"].as_py(), ends["max"].as_py()
     if low is None or high - low <= layout.span:
         return [table]
-    newest = high - layout.span
-    is_new = pc.fill_null(pc.greater(times, newest), True)
-    old = table.filter(pc.invert(is_new))
-    return [*_cut_old(old, layout), table.filter(is_new)]
+    is_new = pc.greater(times, high - layout.span)
+    return [*_cut_old(table.filter(pc.invert(is_new)), layout), table.filter(is_new)]
 
 
 def _cut_old(table: pa.Table, layout: SegmentLayout) -> list[pa.Table]:
@@ -118,6 +121,7 @@ def _write_one(layout: SegmentLayout, table: pa.Table, role: Role) -> Segment:
                 path,
                 use_dictionary=[c for c in table.column_names if c not in deltas] if deltas else True,
                 column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED") or None,
+                row_group_size=layout.row_group,
                 metadata_collector=footers,
             )
             sync_file(path)

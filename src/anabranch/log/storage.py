@@ -37,7 +37,7 @@ def warehouse_root(place: str | Path) -> Path:
             got=f"the scheme {parsed.scheme!r}",
             next_step="Pass a path or a file: URI; object stores are not supported.",
         )
-    root = Path(text).expanduser().absolute()
+    root = Path(os.path.abspath(os.path.expanduser(text)))  # without '..', as Spark spells it
     if root.exists() and not root.is_dir():
         raise AnabranchError(
             "BAD_ARGUMENT",
@@ -54,6 +54,7 @@ class Storage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._made: set[str] = set()
 
     def directory(self, stream_id: int, intent_id: str) -> str:
         """The directory of an intent, relative to the warehouse."""
@@ -62,11 +63,15 @@ class Storage:
     def make_directory(self, relative: str) -> Path:
         """Make a writer's directory so that it survives a power cut."""
         path = self.root / relative
-        missing = [p for p in (path, *path.parents) if not p.exists()]
-        with no_space_is_an_error(str(path)):
-            path.mkdir(parents=True, exist_ok=True)
-            for made in missing:
-                sync_directory(made.parent)
+        if relative not in self._made:
+            with no_space_is_an_error(str(path)):
+                path.mkdir(parents=True, exist_ok=True)
+                # Another process may have made a parent just now and not have synced it yet: sync them all.
+                for parent in path.parents:
+                    sync_directory(parent)
+                    if parent == self.root:
+                        break
+            self._made.add(relative)
         return path
 
     def absolute(self, segment: Segment) -> str:

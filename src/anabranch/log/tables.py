@@ -60,7 +60,6 @@ streams = Table(
     Column("width_classes", BigInteger, nullable=False),
     # The highest position of which retention has removed rows; 0 when nothing is gone.
     Column("trimmed_position", BigInteger, nullable=False),
-    Column("trimmed_event", BigInteger),
     # The number of a dropped stream is never given again: its old writers must not find another one.
     sqlite_autoincrement=True,
 )
@@ -95,6 +94,22 @@ runs = Table(
     UniqueConstraint("stream_id", "entry_point", "sequence", name="runs_identity"),
 )
 Index("runs_by_stime", runs.c.stream_id, runs.c.stime)
+Index(
+    "runs_trimmed",
+    runs.c.stream_id,
+    runs.c.position,
+    sqlite_where=runs.c.trimmed > 0,
+    postgresql_where=runs.c.trimmed > 0,
+)
+
+# Stretches of event time of which retention has removed rows, inclusive.
+trimmed = Table(
+    "trimmed",
+    metadata,
+    _stream_id(key=True),
+    Column("event_min", BigInteger, primary_key=True),
+    Column("event_max", BigInteger, nullable=False),
+)
 
 # Identities of runs whose headers compaction has folded, so that a late retry is still a no-op.
 folded_runs = Table(
@@ -150,7 +165,10 @@ overlay = Table(
     Column("event_min", BigInteger),
     Column("event_max", BigInteger),
     UniqueConstraint("stream_id", "generation", "ordinal", name="overlay_identity"),
+    sqlite_autoincrement=True,
 )
+
+Index("overlay_by_generation", overlay.c.generation)
 
 segments = Table(
     "segments",
@@ -179,9 +197,12 @@ segments = Table(
     Column("footer", String),
     Column("options", JSON, nullable=False),
     Column("ordinal_base", BigInteger, nullable=False),
+    # A compactor that was slow must not take a newer segment for one that it has read.
+    sqlite_autoincrement=True,
 )
 Index("segments_by_position", segments.c.stream_id, segments.c.last_position)
 Index("segments_by_event", segments.c.stream_id, segments.c.width_class, segments.c.event_min)
+Index("segments_by_age", segments.c.stream_id, segments.c.event_max)
 Index("segments_by_intent", segments.c.intent_id)
 Index("segments_by_overlay", segments.c.overlay_id)
 

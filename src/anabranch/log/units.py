@@ -17,11 +17,10 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from anabranch.log import tables
-from anabranch.log.commit import commit_run
-from anabranch.log.gc import drop_overlay
+from anabranch.log.commit import commit_run, find_run
 from anabranch.log.headers import insert_segments, note_classes, segment_values
 from anabranch.log.intake import admit, check_policy
-from anabranch.log.intents import Intent, end_intent, require_open
+from anabranch.log.intents import Intent, drop_overlay, end_intent, require_open
 from anabranch.log.rows import CHANGE_TYPE, to_table
 from anabranch.log.segments import SegmentLayout, remove_files, write_segments
 from anabranch.model.errors import AnabranchError
@@ -75,17 +74,20 @@ class UnitOfWork:
 
     def replace(self, rows: Any, *, time_zone: str | None = None) -> None:
         """Add rows that take the place of those with the same key."""
-        self._revise(to_table(rows, self._keyed("replace"), time_zone=time_zone), ChangeType.UPDATE_POSTIMAGE)
+        spec = self.keyed(ChangeType.UPDATE_POSTIMAGE)
+        self._revise(to_table(rows, spec, time_zone=time_zone), ChangeType.UPDATE_POSTIMAGE)
 
     def delete(self, keys: Any, *, time_zone: str | None = None) -> None:
         """Delete the rows with these keys: rows of the key columns, or bare values for a key of one column."""
-        key = self._keyed("delete").key
+        key = self.keyed(ChangeType.DELETE).key
         if len(key) == 1 and isinstance(keys, Sequence) and not isinstance(keys, str | bytes):
             keys = [k if isinstance(k, Mapping | tuple | list) else (k,) for k in keys]
         self._revise(to_table(keys, self.spec, columns=key, time_zone=time_zone), ChangeType.DELETE)
 
-    def _keyed(self, verb: str) -> StreamSpec:
+    def keyed(self, change: ChangeType) -> StreamSpec:
+        """The stream's declaration, if it has a key by which to revise."""
         self._require_open()
+        verb = "delete" if change is ChangeType.DELETE else "replace"
         if not self.spec.key:
             raise AnabranchError(
                 "NOT_KEYED",
@@ -122,7 +124,7 @@ class UnitOfWork:
         self._require_open()
         if self._intent is None:
             intents = self._log.intents
-            self._intent = intents.shared(self.stream_id) if self._single else intents.begin(self.stream_id)
+            self._intent = intents.share(self.stream_id) if self._single else intents.begin(self.stream_id)
         directory = self._log.storage.directory(self.stream_id, self._intent.id)
         self._log.storage.make_directory(directory)
         return SegmentLayout(
@@ -153,6 +155,8 @@ class UnitOfWork:
         part = RunDraft(RunKind.REVISIONS if revisions else RunKind.ROWS, tuple(added))
         with self._log.catalog.write() as connection:
             require_open(connection, self._intent.id, self._log.clock(), self._place)
+            if find_run(connection, self.stream_id, self._run_id) is not None:
+                return  # a retry of a run that is in the log: its rows are there to be seen
             base = connection.execute(
                 sa.select(tables.streams.c.last_position).where(tables.streams.c.id == self.stream_id)
             ).scalar_one()
@@ -198,24 +202,60 @@ class UnitOfWork:
             run_id=self._run_id,
             cause=self._cause,
         )
-        now = self._log.clock()
-        intent_id = None if self._intent is None else self._intent.id
+        # From here on only this method decides about the files: an interrupt may come after the commit.
+        self._done = "committing"
+        header: RunHeader | None = None
         try:
             with self._log.catalog.write() as connection:
-                if intent_id is not None:
-                    require_open(connection, intent_id, now, self._place)
-                    if self._speculative:
-                        drop_overlay(connection, intent_id)
-                header = commit_run(connection, self.stream_id, draft, clock=now, intent_id=intent_id)
-                if intent_id is not None and not self._single:
-                    end_intent(connection, intent_id)
-        except AnabranchError as error:
-            self._give_up(error)
-            raise
+                made = self._commit_inside(connection, draft)
+                header = made
+        except BaseException as error:
+            header = self._after_failure(error, header)
         self._done = "committed"
-        self._release()
+        if self._intent is not None and self._single:
+            self._log.intents.release(self._intent)
+        elif self._intent is not None:
+            self._log.intents.forget(self._intent)
         if header.duplicate:
             remove_files(str(self._log.root), self._segments)
+        return header
+
+    def _commit_inside(self, connection: sa.Connection, draft: RunDraft) -> RunHeader:
+        now = self._log.clock()
+        intent_id = None if self._intent is None else self._intent.id
+        if intent_id is not None:
+            require_open(connection, intent_id, now, self._place)
+            drop_overlay(connection, intent_id)
+        header = commit_run(connection, self.stream_id, draft, clock=now, intent_id=intent_id)
+        if intent_id is not None and not self._single:
+            end_intent(connection, intent_id)
+        return header
+
+    def _after_failure(self, error: BaseException, header: RunHeader | None) -> RunHeader:
+        """A commit raised. If it had come to the commit itself, the run may be in the log all the same."""
+        self._done = "aborted"
+        if self._intent is not None:
+            self._log.intents.forget(self._intent)
+        if header is None:  # rolled back for certain
+            remove_files(str(self._log.root), self._segments)
+            raise error
+        if not isinstance(error, AnabranchError):
+            raise error  # an interrupt: the files stay, and garbage collection compares them with the log
+        try:
+            with self._log.catalog.read() as connection:
+                row = find_run(connection, self.stream_id, header.run_id)
+        except AnabranchError:
+            raise AnabranchError(
+                "COMMIT_UNCERTAIN",
+                place=self._place,
+                need="an answer from the catalog",
+                got=error.got,
+                next_step=f"Append the same rows again with run_id={tuple(header.run_id)!r}: if they were committed, "
+                "that changes nothing.",
+            ) from error
+        if row is None or row.stime != header.stime:
+            remove_files(str(self._log.root), self._segments)
+            raise error
         return header
 
     def abort(self) -> None:
@@ -225,26 +265,8 @@ class UnitOfWork:
         self._done = "aborted"
         if self._intent is None:
             return
-        intent = self._intent
-        with self._log.catalog.write() as connection:
-            drop_overlay(connection, intent.id)
-            if not self._single:
-                end_intent(connection, intent.id)
-        self._release()
+        self._log.intents.release(self._intent)
         remove_files(str(self._log.root), self._segments)
-
-    def _give_up(self, error: AnabranchError) -> None:
-        """After a failed commit. If the catalog did not answer, the run may be committed all the same:
-        then the files stay, and garbage collection decides once the intent has ended."""
-        self._done = "aborted"
-        if self._intent is not None:
-            self._log.intents.forget(self._intent)
-        if error.id not in ("CATALOG_UNREACHABLE", "DISK_FULL"):
-            remove_files(str(self._log.root), self._segments)
-
-    def _release(self) -> None:
-        if self._intent is not None and not self._single:
-            self._log.intents.forget(self._intent)
 
     def _require_open(self) -> None:
         if self._done is not None:

@@ -13,6 +13,10 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
+from anabranch.model.errors import AnabranchError
+
+_NAME_MOST = 255
+
 
 class RunId(NamedTuple):
     """Who numbered a run, and which number it got. Appending the same id again changes nothing."""
@@ -170,3 +174,36 @@ class RunHeader:
     def late(self) -> bool:
         """Whether the run brought rows whose time had already been passed."""
         return None not in (self.event_min, self.progress_before) and self.event_min < self.progress_before  # type: ignore[operator]
+
+
+def check_run_id(run_id: Any) -> RunId:
+    """A run's identity as a caller gave it: a name and a number."""
+    try:
+        entry_point, sequence = run_id
+    except (TypeError, ValueError):
+        entry_point, sequence = None, None
+    whole = isinstance(sequence, int) and not isinstance(sequence, bool) and 1 <= sequence < 1 << 63
+    if not _is_name(entry_point) or not whole:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place="run_id=",
+            need="a pair of an entry point's name and a sequence number from 1",
+            got=repr(run_id),
+            next_step="Pass for instance run_id=('web-7', 42).",
+        )
+    return RunId(entry_point, sequence)
+
+
+def check_source(source: Any) -> None:
+    if source is not None and not _is_name(source):
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place="source=",
+            need=f"a name of 1 to {_NAME_MOST} printable characters",
+            got=repr(source),
+            next_step="Pass for instance source='web-7'.",
+        )
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _NAME_MOST and value.isprintable()

@@ -191,7 +191,7 @@ class _TypeParser:
             if self._peek() == ":":
                 self._expect(":")
             text, arrow = self._type()
-            texts.append(f"{name}: {text}")
+            texts.append(f"{_quoted(name)}: {text}")
             fields.append(pa.field(name, arrow))
             if self._peek() != ",":
                 break
@@ -221,6 +221,10 @@ class _TypeParser:
         return _bad_schema(self.place, "a Spark SQL type that can be stored", repr(self.text.strip()))
 
 
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name}`"
+
+
 def _bad_schema(place: str, need: str, got: str) -> AnabranchError:
     known = ", ".join([*_SIMPLE, "DECIMAL(p, s)", "ARRAY<t>", "MAP<k, v>", "STRUCT<name: t>"])
     return AnabranchError("BAD_SCHEMA", place=place, need=need, got=got, next_step=f"Types: {known}.")
@@ -241,7 +245,7 @@ def type_name(arrow: pa.DataType) -> str:
         return f"MAP<{type_name(arrow.key_type)}, {type_name(arrow.item_type)}>"
     if pa.types.is_struct(arrow):
         inner = (arrow.field(i) for i in range(arrow.num_fields))
-        return f"STRUCT<{', '.join(f'{f.name}: {type_name(f.type)}' for f in inner)}>"
+        return f"STRUCT<{', '.join(f'{_quoted(f.name)}: {type_name(f.type)}' for f in inner)}>"
     return str(arrow)
 
 

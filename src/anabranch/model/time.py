@@ -122,7 +122,10 @@ def instant_us(value: Instant, place: str) -> int:
             got=f"{value!r}, which has none",
             next_step="Add an offset ('2026-01-01T00:00:00Z') or a tzinfo (datetime(..., tzinfo=UTC)).",
         )
-    return (moment - EPOCH) // MICROSECOND
+    try:
+        return (moment - EPOCH) // MICROSECOND
+    except OverflowError:
+        raise _bad_time(value, place) from None
 
 
 def _bad_time(value: object, place: str) -> AnabranchError:

@@ -55,7 +55,6 @@ def upgrade() -> None:
         sa.Column("event_max", sa.BigInteger(), nullable=True),
         sa.Column("width_classes", sa.BigInteger(), nullable=False),
         sa.Column("trimmed_position", sa.BigInteger(), nullable=False),
-        sa.Column("trimmed_event", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
         sqlite_autoincrement=True,
@@ -100,7 +99,9 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("stream_id", "generation", "ordinal", name="overlay_identity"),
+        sqlite_autoincrement=True,
     )
+    op.create_index("overlay_by_generation", "overlay", ["generation"], unique=False)
     op.create_table(
         "positions",
         sa.Column("name", sa.String(), nullable=False),
@@ -147,6 +148,14 @@ def upgrade() -> None:
         sa.UniqueConstraint("stream_id", "entry_point", "sequence", name="runs_identity"),
     )
     op.create_index("runs_by_stime", "runs", ["stream_id", "stime"], unique=False)
+    op.create_index(
+        "runs_trimmed",
+        "runs",
+        ["stream_id", "position"],
+        unique=False,
+        sqlite_where=sa.text("trimmed > 0"),
+        postgresql_where=sa.text("trimmed > 0"),
+    )
     op.create_table(
         "sequences",
         sa.Column("stream_id", serial, nullable=False),
@@ -170,6 +179,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("stream_id", "source"),
     )
     op.create_index("sources_by_mark", "sources", ["stream_id", "mark"], unique=False)
+    op.create_table(
+        "trimmed",
+        sa.Column("stream_id", serial, nullable=False),
+        sa.Column("event_min", sa.BigInteger(), nullable=False),
+        sa.Column("event_max", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["stream_id"],
+            ["streams.id"],
+        ),
+        sa.PrimaryKeyConstraint("stream_id", "event_min"),
+    )
     op.create_table(
         "views",
         sa.Column("name", sa.String(), nullable=False),
@@ -218,7 +238,9 @@ def upgrade() -> None:
             ["streams.id"],
         ),
         sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
     )
+    op.create_index("segments_by_age", "segments", ["stream_id", "event_max"], unique=False)
     op.create_index("segments_by_event", "segments", ["stream_id", "width_class", "event_min"], unique=False)
     op.create_index("segments_by_intent", "segments", ["intent_id"], unique=False)
     op.create_index("segments_by_overlay", "segments", ["overlay_id"], unique=False)
