@@ -9,6 +9,7 @@ One that we started ends with the last engine that uses it, and takes its JVM wi
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 import threading
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlparse
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -24,6 +26,8 @@ from anabranch.engine.java import require_java
 from anabranch.model.errors import AnabranchError
 
 _CONNECT = "sc://"
+_CONNECT_PORT = 15002
+_CONNECT_SECONDS = 10
 _GIB = 1 << 30
 
 # What short steps want, settable in any session (measured: docs/internals.md).
@@ -254,18 +258,24 @@ def _connect(url: str) -> SparkSession:
             got=f"a session on {SparkContext._active_spark_context.master!r}",
             next_step="Stop that session first, or connect from another process.",
         )
+    _require_listening(url)
+    return SparkSession.builder.remote(url).create()
+
+
+def _require_listening(url: str) -> None:
+    """The client would try for many minutes before it says that nobody is there."""
+    parsed = urlparse(url)
+    address = (parsed.hostname or "localhost", parsed.port or _CONNECT_PORT)
     try:
-        session = SparkSession.builder.remote(url).create()
-        _ = session.version
-    except Exception as error:
+        socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
         raise AnabranchError(
-            "SESSION_CONFLICT",
+            "SPARK_UNREACHABLE",
             place=f"master={url!r}",
             need="a Spark Connect server that answers",
-            got=" ".join(str(error).split())[:300],
-            next_step="Check the address and that the server runs Spark 4.3.",
+            got=str(error),
+            next_step="Check the address, and that the server runs.",
         ) from error
-    return session
 
 
 def _adopt(spark: SparkSession) -> SparkSession:

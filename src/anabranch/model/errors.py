@@ -36,6 +36,7 @@ MEANINGS: Final = MappingProxyType(
         "NULL_VALUE": "A column that must not be null has nulls.",
         "POSITION_CONFLICT": "A step expected a position that another commit has moved.",
         "SESSION_CONFLICT": "A Spark session with other settings is already running in this process.",
+        "SPARK_UNREACHABLE": "The Spark Connect server does not answer.",
         "STREAM_EXISTS": "A stream of that name exists with another declaration.",
         "STREAM_IN_USE": "The stream cannot be dropped while something reads it.",
         "TIME_ZONE": "A timestamp has no time zone where an instant is needed, or an unknown one.",

@@ -1,0 +1,87 @@
+"""The session: adopted ones are left as they are, and what cannot work says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.engine.java import require_java
+from anabranch.engine.session import SQL_SETTINGS, local_memory, machine_memory
+
+
+def test_an_adopted_session_is_neither_changed_nor_stopped(warm_spark: Any, tmp_path: Path) -> None:
+    theirs = warm_spark.newSession()
+    theirs.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    theirs.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    before = {row.key: row.value for row in theirs.sql("SET").collect()}
+    with ab.connect(tmp_path / "w", spark=theirs) as engine:
+        assert engine.spark is not theirs
+        for name, value in SQL_SETTINGS.items():
+            assert engine.spark.conf.get(name) == value
+    assert {row.key: row.value for row in theirs.sql("SET").collect()} == before
+    assert theirs.range(3).count() == 3
+
+
+def test_a_lenient_session_does_not_make_us_lenient(warm_spark: Any, tmp_path: Path) -> None:
+    theirs = warm_spark.newSession()
+    theirs.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    with ab.connect(tmp_path / "w", spark=theirs) as engine:
+        stream = engine.create_stream("s", "ts TIMESTAMP", event_time="ts")
+        stream.append([{"ts": "2026-01-01T00:00:00Z"}])
+        frame = stream.read()
+        next((tmp_path / "w" / "data").rglob("*.parquet")).unlink()
+        with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist|PATH_NOT_FOUND"):
+            frame.collect()
+
+
+def test_another_master_in_the_same_process(warm_spark: Any, tmp_path: Path) -> None:
+    for master in ("local[1]", "sc://127.0.0.1:1"):
+        with ab.connect(tmp_path / "w", master=master) as engine:
+            with pytest.raises(ab.AnabranchError) as caught:
+                _ = engine.spark
+            assert caught.value.id == "SESSION_CONFLICT"
+    assert warm_spark.range(1).count() == 1
+
+
+def test_arguments_that_contradict_each_other(warm_spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(ab.AnabranchError) as caught:
+        ab.connect(tmp_path / "w", spark=warm_spark, master="local[1]")
+    assert caught.value.id == "BAD_ARGUMENT"
+    with ab.connect(tmp_path / "w", spark="not a session") as engine, pytest.raises(ab.AnabranchError) as caught:  # type: ignore[arg-type]
+        _ = engine.spark
+    assert caught.value.id == "BAD_ARGUMENT"
+
+
+def test_two_engines_share_a_session_and_the_last_one_keeps_it(warm_spark: Any, tmp_path: Path) -> None:
+    with ab.connect(tmp_path / "one") as one:
+        with ab.connect(tmp_path / "two") as two:
+            assert two.spark.range(2).count() == 2
+        assert one.spark.range(2).count() == 2
+
+
+def test_java_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    require_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ab.AnabranchError) as caught:
+        require_java()
+    assert caught.value.id == "JAVA_MISSING"
+    fake = tmp_path / "bin" / "java"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    fake.chmod(0o755)
+    with pytest.raises(ab.AnabranchError, match="version 11"):
+        require_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ab.AnabranchError, match="none on the PATH"):
+        require_java()
+
+
+def test_memory_fits_the_machine() -> None:
+    assert local_memory(1 << 30) == "1024m"
+    assert local_memory(10 << 30) == "4096m"
+    assert local_memory(1 << 40) == "16384m"
+    assert machine_memory() > 1 << 29

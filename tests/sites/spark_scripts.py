@@ -1,0 +1,138 @@
+"""Scripts that run in processes of their own, with a Spark of their own.
+
+python -m tests.sites.spark_scripts NAME ARGUMENTS...
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import anabranch as ab
+
+COLUMNS = "user INT, ts TIMESTAMP"
+ROWS = 1000
+
+
+def frame(engine: ab.Engine, user: int) -> Any:
+    return engine.spark.range(0, ROWS, 1, 2).selectExpr(
+        f"{user} user", "timestamp'2026-01-01' + make_interval(0,0,0,0,0,0,id) ts"
+    )
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def shutdown(place: str) -> None:
+    """Start, stop and start again; say how many JVMs are left each time."""
+    for _ in range(2):
+        with ab.connect(place) as engine:
+            assert engine.spark.range(5).count() == 5
+            java = [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+            assert java
+        psutil.wait_procs(java, timeout=20)
+        say("left", sum(p.is_running() for p in java))
+
+
+def writer(place: str, phase: str, user: str) -> None:
+    """Append a DataFrame, and stop for ever in the phase in which the test wants to kill."""
+    from anabranch.engine import write
+    from anabranch.log import units
+
+    def stop() -> None:
+        say("reached", phase)
+        signal.pause()
+
+    engine = ab.connect(place, master="local[2]", memory="1g")
+    stream = engine.create_stream("impsns", COLUMNS, event_time="ts")
+    java = [p.pid for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+    if phase == "before_segment":
+        _ = engine.spark
+        stop_before(write, "_prepared", stop)
+    elif phase == "during_tasks":
+        stop_before(write, "_prepared", lambda: None)
+    elif phase == "before_header":
+        stop_before(units.UnitOfWork, "commit", stop)
+    elif phase == "inside_transaction":
+        stop_before(units, "commit_run", stop)
+    _ = engine.spark
+    java = [p.pid for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+    say("jvm", java[0])
+    rows = frame(engine, int(user))
+    if phase == "during_tasks":
+        rows = rows.selectExpr(
+            f"if(reflect('java.lang.Thread', 'sleep', bigint(20)) IS NULL, {user}, {user}) user", "ts"
+        )
+        say("reached", phase)
+    stream.append(rows, run_id=("spark", int(user)))
+    stop()
+
+
+def stop_before(owner: Any, name: str, action: Any) -> None:
+    real = getattr(owner, name)
+
+    def wrapped(*args: Any, **options: Any) -> Any:
+        action()
+        return real(*args, **options)
+
+    setattr(owner, name, wrapped)
+
+
+def cluster(place: str) -> None:
+    """On a cluster of other processes: they write, this one must not."""
+    from anabranch.log import segments
+
+    with ab.connect(place, master="local-cluster[2,1,1024]") as engine:
+        stream = engine.create_stream("impsns", COLUMNS, event_time="ts")
+
+        def forbidden(*args: object, **options: object) -> None:
+            raise AssertionError("the driver wrote a segment")
+
+        real = segments._write_one
+        segments._write_one = forbidden  # type: ignore[assignment]
+        say("appended", stream.append(frame(engine, 1)).rows)
+        segments._write_one = real
+        for user in range(8):
+            stream.append([{"user": user, "ts": "2026-01-01T00:00:00Z"}])
+        segments._write_one = forbidden  # type: ignore[assignment]
+        done = stream.compact()
+        say("compacted", done.rows, done.segments_after)
+        (Path(place) / "x.jsonl").write_text('{"user": 5, "ts": "2026-01-01T00:00:00Z"}\n')
+        say("loaded", stream.load(Path(place) / "x.jsonl").rows)
+        say("read", stream.read(log_columns=True).where("_position IS NOT NULL").count())
+
+
+def connect(place: str, url: str) -> None:
+    """Everything over Spark Connect, in a session that we open and in one that we adopt."""
+    from pyspark.sql import SparkSession
+
+    with ab.connect(place, master=url) as engine:
+        stream = engine.create_stream("impsns", COLUMNS, event_time="ts")
+        say("appended", stream.append(frame(engine, 1)).rows)
+        for user in range(8):
+            stream.append([{"user": user, "ts": "2026-01-01T00:00:00Z"}])
+        say("compacted", stream.compact().rows)
+        (Path(place) / "x.jsonl").write_text('{"user": 5, "ts": "2026-01-01T00:00:00Z"}\n')
+        say("loaded", stream.load(Path(place) / "x.jsonl").rows)
+        say("read", stream.read(log_columns=True).where("_position IS NOT NULL").count())
+    theirs = SparkSession.builder.remote(url).getOrCreate()
+    theirs.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    with ab.connect(place, spark=theirs) as engine:
+        say("adopted", engine.stream("impsns").read().count(), theirs.conf.get("spark.sql.session.timeZone"))
+    say("theirs", theirs.range(3).count())
+    with ab.connect(place, master="sc://127.0.0.1:1") as engine:
+        try:
+            _ = engine.spark
+        except ab.AnabranchError as error:
+            say("error", error.id)
+
+
+if __name__ == "__main__":
+    os.environ["PYTHONFAULTHANDLER"] = "1"
+    globals()[sys.argv[1]](*sys.argv[2:])

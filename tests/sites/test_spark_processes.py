@@ -1,0 +1,130 @@
+"""Spark in processes of its own: clean ends, kills, clusters, Connect."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyspark
+import pytest
+
+from anabranch.log.clock import system_clock
+from anabranch.log.log import Log
+from anabranch.log.reading import ReadRange
+from tests.sites.spark_scripts import ROWS
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tests.sites.spark_scripts", *words]
+
+
+def run(*words: str) -> tuple[list[str], str]:
+    done = subprocess.run(command(*words), cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_a_clean_end_leaves_no_jvm_and_no_noise(tmp_path: Path) -> None:
+    out, err = run("shutdown", str(tmp_path / "w"))
+    assert out == ["left 0", "left 0"]
+    assert err == "", "Spark's warnings are not the user's"
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+def test_ten_kills_of_a_writer_with_a_jvm(tmp_path: Path) -> None:
+    phases = ["before_segment", "during_tasks", "before_header", "inside_transaction", "after_transaction"]
+    died: Counter[str] = Counter()
+    committed = []
+    for kill in range(10):
+        phase = phases[kill % 5]
+        writer = subprocess.Popen(
+            command("writer", str(tmp_path), phase, str(kill + 1)), cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        said: dict[str, str] = {}
+        for line in writer.stdout:
+            word, value = line.split()
+            said[word] = value
+            if word == "reached":
+                break
+        if phase == "during_tasks":  # a segment is being written by a Spark task when the driver dies
+            writer.send_signal(signal.SIGSTOP)
+        java = psutil.Process(int(said["jvm"]))
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        assert not psutil.wait_procs([java], timeout=60)[1], "the JVM ends with its driver"
+        died[phase] += 1
+        if phase == "after_transaction":
+            committed.append(kill + 1)
+    print("\nkills by phase:", dict(died))
+    assert all(died[phase] for phase in phases)
+    with Log(tmp_path, clock=lambda: system_clock() + 120_000_000) as log:
+        stream = log.stream("impsns")
+        assert [h.run_id.sequence for h in log.headers(stream)] == committed
+        assert [h.rows for h in log.headers(stream)] == [ROWS] * len(committed)
+        kept = {s.segment.path for s in log.plan("impsns", ReadRange()).segments}
+        files = {str(p.relative_to(tmp_path)) for p in (tmp_path / "data").rglob("*.parquet")}
+        assert kept < files, "the kills left orphans"
+        assert set(log.collect_garbage().orphans) >= files - kept
+        assert {str(p.relative_to(tmp_path)) for p in (tmp_path / "data").rglob("*.parquet")} == kept
+
+
+@pytest.mark.proof
+def test_executors_of_a_cluster_write_and_read(tmp_path: Path) -> None:
+    out, _ = run("cluster", str(tmp_path))
+    assert out == [f"appended {ROWS}", f"compacted {ROWS + 8} 1", "loaded 1", f"read {ROWS + 9}"]
+
+
+@contextmanager
+def connect_server(port: int) -> Iterator[str]:
+    home = Path(pyspark.__file__).parent
+    settings = [f"spark.connect.grpc.binding.port={port}", "spark.ui.enabled=false"]
+    words = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+             "--master", "local[2]", *(word for s in settings for word in ("--conf", s))]  # fmt: skip
+    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    server = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not listening(port):
+            assert server.poll() is None, "the server did not start"
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return threading.Event().wait(0.2)  # False: look again a little later
+    return True
+
+
+@pytest.mark.proof
+def test_spark_connect(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with connect_server(port) as url:
+        out, _ = run("connect", str(tmp_path), url)
+    assert out == [
+        f"appended {ROWS}",
+        f"compacted {ROWS + 8}",
+        "loaded 1",
+        f"read {ROWS + 9}",
+        f"adopted {ROWS + 9} Asia/Tokyo",
+        "theirs 3",
+        "error SPARK_UNREACHABLE",
+    ]
