@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from anabranch.engine.read import spark_schema
 from anabranch.log.intake import bad_event_time, null_value, refused, samples, with_reason
 from anabranch.log.rows import CHANGE_TYPE
-from anabranch.log.segments import SegmentLayout, remove_files, write_segments
+from anabranch.log.segments import SegmentLayout, numbered, remove_files, write_segments
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, Role, Segment
@@ -36,7 +36,8 @@ _PARTITION_SHIFT = 33
 def write_dataframe(frame: DataFrame, unit: UnitOfWork) -> None:
     """Append a DataFrame to a unit of work."""
     prepared = _prepared(frame, unit.spec)
-    task = _Task(unit.layout(), unit.spec, unit.bounds, unit.on_bad_rows, unit.next_ordinal)
+    layout = replace(unit.layout(), threads=1)  # Spark has given the other cores to other tasks
+    task = _Task(layout, unit.spec, unit.bounds, unit.on_bad_rows, unit.next_ordinal)
     reports = [json.loads(row.report) for row in prepared.mapInArrow(task.run, _REPORT).collect()]
     segments = [Segment.from_json(report["segment"]) for report in reports if "segment" in report]
     try:
@@ -165,7 +166,7 @@ class _Task:
         if CHANGE_TYPE in table.column_names:
             known = [str(change) for change in ChangeType]
             report["odd_changes"] = [str(v) for v in pc.unique(table[CHANGE_TYPE]).to_pylist() if v not in known]
-        table = table.append_column("_ordinal", pa.array(range(ordinal, ordinal + table.num_rows), pa.int64()))
+        table = numbered(table, ordinal)
         bad = bad_event_time(table, self.spec, self.bounds)
         report["bad"] = pc.sum(bad).as_py() or 0
         written = []

@@ -77,7 +77,7 @@ def plan_read(connection: sa.Connection, stream: Any, wanted: ReadRange, now: in
     else:
         in_log = positions or [table.c.last_position >= 1]
         queries = [sa.select(table).where(*conditions, *in_log)]
-    rows = [row for query in queries for row in connection.execute(query)]
+    rows = connection.execute(sa.union_all(*queries) if len(queries) > 1 else queries[0]).all() if queries else []
     found = [logged_from(row) for row in sorted(rows, key=lambda row: (row.last_position, row.id))]
     if wanted.tentative:
         found += _overlay_segments(connection, conditions, stream, spec, wanted, now)

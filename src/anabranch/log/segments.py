@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -43,16 +45,33 @@ class SegmentLayout:
     least_rows: int = LEAST_ROWS
     most_rows: int = MOST_ROWS
     row_group: int = MOST_ROWS
+    threads: int = 1
+
+
+def numbered(table: pa.Table, first: int) -> pa.Table:
+    """A table with the place of each row in its run."""
+    return table.append_column("_ordinal", pa.array(np.arange(first, first + table.num_rows)))
 
 
 def write_segments(layout: SegmentLayout, table: pa.Table, role: Role = Role.ROWS) -> list[Segment]:
     """Write a table as synced segments. On an error, no file is left."""
+    pieces = cut(table, layout)
+    if not pieces:
+        return []
     written: list[Segment] = []
     try:
-        for piece in cut(table, layout):
-            written.append(_write_one(layout, piece, role))
-        if written:
-            sync_directory(os.path.join(layout.root, layout.directory))
+        if layout.threads > 1 and len(pieces) > 1:
+            with ThreadPoolExecutor(min(layout.threads, len(pieces))) as pool:
+                waiting = [pool.submit(_write_one, layout, piece, role) for piece in pieces]
+            errors = [done.exception() for done in waiting]
+            written += [done.result() for done, error in zip(waiting, errors, strict=True) if error is None]
+            failed = next((error for error in errors if error is not None), None)
+            if failed is not None:
+                raise failed
+        else:
+            for piece in pieces:
+                written.append(_write_one(layout, piece, role))
+        sync_directory(os.path.join(layout.root, layout.directory))
     except BaseException:
         remove_files(layout.root, written)
         raise

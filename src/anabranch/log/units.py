@@ -9,6 +9,7 @@ the unit's lease, removes it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,15 +23,13 @@ from anabranch.log.headers import insert_segments, note_classes, segment_values
 from anabranch.log.intake import admit, check_policy
 from anabranch.log.intents import Intent, drop_overlay, end_intent, require_open
 from anabranch.log.rows import CHANGE_TYPE, to_table
-from anabranch.log.segments import SegmentLayout, remove_files, write_segments
+from anabranch.log.segments import SegmentLayout, numbered, remove_files, write_segments
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, Role, RunDraft, RunHeader, RunId, RunKind, Segment
 from anabranch.model.stream import StreamSpec
 
 if TYPE_CHECKING:
     from anabranch.log.log import Log
-
-_ORDINAL = "_ordinal"
 
 
 class UnitOfWork:
@@ -107,9 +106,7 @@ class UnitOfWork:
     def _append_table(self, table: pa.Table) -> None:
         admitted = admit(table, self.spec, self.bounds, self.on_bad_rows)
         layout = self.layout()
-        good = admitted.good.append_column(
-            _ORDINAL, pa.array(range(self._next_ordinal, self._next_ordinal + admitted.good.num_rows), pa.int64())
-        )
+        good = numbered(admitted.good, self._next_ordinal)
         written = write_segments(layout, good)
         try:
             if admitted.quarantined is not None:
@@ -132,6 +129,7 @@ class UnitOfWork:
             directory=directory,
             event_time=self.spec.event_time,
             key=self.spec.key[0] if self.spec.key else None,
+            threads=os.cpu_count() or 1,
         )
 
     def add(self, segments: Iterable[Segment], *, revisions: bool = False, ordinals: int = 0) -> None:
