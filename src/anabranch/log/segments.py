@@ -132,7 +132,6 @@ def _write_one(layout: SegmentLayout, table: pa.Table, role: Role) -> Segment:
     name = f"{layout.directory}/{uuid.uuid4().hex}.parquet"
     path = os.path.join(layout.root, name)
     deltas = [c for c in _DELTA_COLUMNS if c in table.column_names]
-    footers: list[pq.FileMetaData] = []
     try:
         with no_space_is_an_error(path):
             pq.write_table(
@@ -141,20 +140,20 @@ def _write_one(layout: SegmentLayout, table: pa.Table, role: Role) -> Segment:
                 use_dictionary=[c for c in table.column_names if c not in deltas] if deltas else True,
                 column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED") or None,
                 row_group_size=layout.row_group,
-                metadata_collector=footers,
             )
             sync_file(path)
+            footer = pq.read_metadata(path)
     except BaseException:
         if os.path.exists(path):
             os.unlink(path)
         raise
     # The header's figures come from the file that was written, not from what we meant to write.
-    event_min, event_max = time_range(footers[0], layout.event_time)
-    key_min, key_max = key_range(footers[0], layout.key) if layout.key else (None, None)
-    options = {"positions": int_range(footers[0], "_position")} if "_position" in table.column_names else {}
+    event_min, event_max = time_range(footer, layout.event_time)
+    key_min, key_max = key_range(footer, layout.key) if layout.key else (None, None)
+    options = {"positions": int_range(footer, "_position")} if "_position" in table.column_names else {}
     return Segment(
         path=name,
-        rows=footers[0].num_rows,
+        rows=footer.num_rows,
         size=os.path.getsize(path),
         event_min=event_min,
         event_max=event_max,

@@ -113,7 +113,8 @@ class UnitOfWork:
                 written += write_segments(layout, admitted.quarantined, Role.QUARANTINE)
             self.add(written, revisions=CHANGE_TYPE in table.column_names, ordinals=admitted.good.num_rows)
         except BaseException:
-            remove_files(layout.root, written)
+            if not self._speculative:  # the overlay may know them already; the end of the intent removes them
+                remove_files(layout.root, written)
             raise
 
     def layout(self) -> SegmentLayout:
