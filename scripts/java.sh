@@ -23,9 +23,14 @@ if [ -z "${JAVA_HOME:-}" ] && command -v apt-get >/dev/null 2>&1; then
     fi
     if [ "$as_root" != no ]; then
         echo "Installing a Java runtime ..."
-        $as_root apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless >/dev/null
-        if good java; then exit 0; fi
+        # Newer releases have only a newer Java, under the other name.
+        $as_root apt-get update -qq || true
+        for package in openjdk-17-jre-headless default-jre-headless; do
+            if $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" \
+                >/dev/null 2>&1 && good java; then
+                exit 0
+            fi
+        done
     fi
 fi
 

@@ -15,6 +15,7 @@ sh "$here/java.sh"
 if [ ! -x "$VENV/bin/python" ]; then
     echo "Making $VENV ..."
     "$PYTHON" -m venv "$VENV" || {
+        rm -rf "$VENV"
         echo "Python cannot make virtual environments; on Debian install it with: apt-get install python3-venv" >&2
         exit 1
     }

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadRange
-from anabranch.log.rewrite import group_pieces, rewrite
+from anabranch.log.rewrite import piece_of, rewrite
 from anabranch.log.segments import SegmentLayout
 from anabranch.log.units import UnitOfWork
 from anabranch.model.progress import Progress
@@ -125,7 +125,9 @@ class LogHistory(RuleBasedStateMachine):
         directory = log.storage.directory(self.stream.id, intent.id)
         log.storage.make_directory(directory)
         layout = SegmentLayout(str(log.root), directory, "ts", least_rows=2)
-        written = [s for g in group_pieces(plan.segments, 5) for s in rewrite(layout, self.stream.spec.schema, g)]
+        written = [
+            s for group in plan.groups for s in rewrite(layout, self.stream.spec.schema, list(map(piece_of, group)))
+        ]
         log.commit_compaction(plan, written, intent.id)
         log.intents.forget(intent)
 

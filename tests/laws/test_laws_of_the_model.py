@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.log.compaction import merge_ranges
-from anabranch.log.intervals import class_mask, starts_to_search, width_class
+from anabranch.log.intervals import class_mask, merge_ranges, starts_to_search, width_class
 from anabranch.log.segments import SegmentLayout, cut, write_segments
 from anabranch.model.progress import Progress
 from anabranch.model.stamp import next_stime

@@ -67,7 +67,6 @@ def test_views(log: Log, stream: StreamState, start: Any, end: Any, positions: l
     view = log.create_view(declare_view("v", "impsns", start, end))
     assert log.view("v") == view
     assert view.fixed == fixed
-    assert view.describe()
     assert [s.last_position for s in log.plan("impsns", log.view_range(log.view("v"))).segments] == positions
 
 
@@ -111,7 +110,7 @@ def test_rows_that_are_gone_are_an_error_when_asked_for(log: Log, stream: Stream
         assert caught.value.id == "HISTORY_GONE"
     assert opened(log, first_position=5, last_position=9) == [5, 6, 7, 8, 9]
     assert opened(log, from_time=at(4 * HOUR)) == [5, 6, 7, 8, 9, 10]
-    with pytest.raises(AnabranchError, match="rows up to position 10 are gone"):
+    with pytest.raises(AnabranchError, match="rows of positions up to 10 are gone"):
         opened(log, first_position=5)
 
 

@@ -124,3 +124,19 @@ def test_formats_by_name() -> None:
     ]
     with pytest.raises(AnabranchError, match="format="):
         format_of("a.log", "t")
+
+
+def test_long_first_lines_and_other_alphabets(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("ts,user,campaign\n" + "é" * 70_000 + "\n", encoding="utf-8")
+    assert inspect(str(path), "csv", SPEC, {}).options["columns"] == ["ts", "user", "campaign"]
+    path.write_text("ts,user,campaign,größe\n", encoding="latin-1")
+    assert inspect(str(path), "csv", SPEC, {"encoding": "ISO-8859-1"}).options["columns"][3] == "größe"
+    path = tmp_path / "f.jsonl"
+    path.write_text('{"user": 1, "campaign": "' + "x" * 70_000 + '", "ts": "2026-01-01T00:00:00Z"}\n')
+    inspect(str(path), "json", SPEC, {})
+
+
+def test_doubled_slashes(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("")
+    assert expand(f"/{tmp_path}/a.csv", "test") == [str(tmp_path / "a.csv")]

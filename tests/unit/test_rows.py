@@ -113,6 +113,10 @@ def test_every_type_survives() -> None:
         (arrow(ts=pa.array([1], pa.timestamp("us"))), "TIME_ZONE", "column 'ts'", "which has none"),
         (arrow(ts=pa.array([1], pa.timestamp("us", "Mars/Olympus"))), "TIME_ZONE", "column 'ts'", "'Mars/Olympus'"),
         (arrow(extra=[1]), "UNKNOWN_COLUMN", "append", "'extra'"),
+        ([{1: 2}], "WRONG_TYPE", "row 0", "1"),
+        (arrow(_change_type=[["delete"]]), "WRONG_TYPE", "'_change_type'", "ARRAY<STRING>"),
+        (arrow(ts=pa.array([1], pa.timestamp("us", "Moon"))), "TIME_ZONE", "column 'ts'", "'Moon'"),
+        (pa.array([1, 2]), "WRONG_TYPE", "append", ""),
         (pd.Series([1], name="user"), "WRONG_TYPE", "append", "Series"),
         (pd.DataFrame({"user": [1, "x"], "campaign": ["a", "b"], "ts": [NOON, NOON]}), "WRONG_TYPE", "append", "user"),
     ],
@@ -179,10 +183,22 @@ def test_a_policy_is_one_of_two() -> None:
 NESTED = StreamSpec.declare(
     "nested",
     "f FLOAT, d DECIMAL(10, 2), s ARRAY<STRING>, i ARRAY<INT>, m MAP<STRING, INT>, t ARRAY<TIMESTAMP>, "
-    "n ARRAY<TIMESTAMP_NTZ>, r STRUCT<x: INT, y: STRING>, ts TIMESTAMP",
+    "n ARRAY<TIMESTAMP_NTZ>, r STRUCT<x: INT, y: STRING>, a ARRAY<MAP<STRING, FLOAT>>, w TIMESTAMP_NTZ, ts TIMESTAMP",
     event_time="ts",
 )
-EMPTY = {"f": None, "d": None, "s": None, "i": None, "m": None, "t": None, "n": None, "r": None, "ts": NOON}
+EMPTY = {
+    "a": None,
+    "w": None,
+    "f": None,
+    "d": None,
+    "s": None,
+    "i": None,
+    "m": None,
+    "t": None,
+    "n": None,
+    "r": None,
+    "ts": NOON,
+}
 
 
 @pytest.mark.parametrize(
@@ -200,6 +216,11 @@ EMPTY = {"f": None, "d": None, "s": None, "i": None, "m": None, "t": None, "n": 
         ("r", {"x": 1, "y": "a", "z": 2}),
         ("r", {"x": "1", "y": "a"}),
         ("ts", pd.Timestamp(1, unit="ns", tz="UTC")),
+        ("ts", [1, 2]),
+        ("w", pd.Timestamp(1, unit="ns")),
+        ("t", [pd.Timestamp(1, unit="ns", tz="UTC")]),
+        ("a", [{"k": 1e300}]),
+        ("a", [{"k": "1"}]),
     ],
 )
 def test_no_value_changes_on_its_way(column: str, value: Any) -> None:
@@ -218,6 +239,8 @@ def test_no_value_changes_on_its_way(column: str, value: Any) -> None:
         ("d", Decimal("1.5"), Decimal("1.50")),
         ("m", {"k": 1}, [("k", 1)]),
         ("r", {"y": "a", "x": 1}, {"x": 1, "y": "a"}),
+        ("r", {"x": 1}, {"x": 1, "y": None}),
+        ("a", [{"k": 0.5}, None], [[("k", 0.5)], None]),
         ("t", [NOON], [NOON]),
     ],
 )
@@ -236,6 +259,7 @@ def test_what_fits_goes_in(column: str, value: Any, stored: Any) -> None:
         {"m": pa.array([[("k", "1")]], pa.map_(pa.string(), pa.string()))},
         {"r": pa.array([{"x": 1, "y": "a", "z": 1}])},
         {"f": pa.array([1e300])},
+        {"a": pa.array([[[("k", 1e300)]]], pa.list_(pa.map_(pa.string(), pa.float64())))},
     ],
 )
 def test_no_arrow_value_changes_on_its_way(column: dict[str, pa.Array]) -> None:

@@ -56,7 +56,9 @@ def test_widening_is_one_way() -> None:
         ({"history": "1 year"}, "BAD_DURATION"),
         ({"name": "two words"}, "BAD_NAME"),
         ({"name": "_hidden"}, "BAD_NAME"),
-        ({"schema": "_position INT, ts TIMESTAMP"}, "BAD_SCHEMA"),
+        ({"schema": "_file INT, ts TIMESTAMP"}, "BAD_SCHEMA"),
+        ({"schema": "_POSITION INT, ts TIMESTAMP"}, "BAD_SCHEMA"),
+        ({"schema": "`a.b` INT, ts TIMESTAMP"}, "BAD_SCHEMA"),
     ],
 )
 def test_bad_declarations(options: dict[str, str], error: str) -> None:

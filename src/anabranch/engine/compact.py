@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
+from anabranch.engine.reports import Report, collect_reports, raise_reported
 from anabranch.engine.session import Session
 from anabranch.log.compaction import CompactionPlan
 from anabranch.log.log import Log, StreamState
-from anabranch.log.rewrite import Piece, group_pieces, rewrite
+from anabranch.log.rewrite import Piece, piece_of, rewrite
 from anabranch.log.segments import SegmentLayout
 from anabranch.model.run import Segment
 from anabranch.model.stream import StreamSpec
@@ -49,12 +50,12 @@ def compact(log: Log, session: Session, stream: StreamState, **options: int) -> 
 
 
 def _rewrite_all(session: Session, plan: CompactionPlan, spec: StreamSpec, layout: SegmentLayout) -> list[Segment]:
-    groups = group_pieces(plan.segments)
     task = _Task(layout, spec)
-    payload = [(json.dumps([asdict(piece) for piece in group]),) for group in groups]
-    frame = session.spark.createDataFrame(payload, "pieces STRING").repartition(len(groups))
-    rows = frame.mapInArrow(task.run, "segment STRING").collect()
-    return [Segment.from_json(row.segment) for row in rows]
+    payload = [(json.dumps([asdict(piece_of(segment)) for segment in group]),) for group in plan.groups]
+    frame = session.spark.createDataFrame(payload, "pieces STRING").repartition(len(plan.groups))
+    reports = collect_reports(frame, task.reports)
+    raise_reported(reports)
+    return [Segment.from_json(report["segment"]) for report in reports]
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class _Task:
     layout: SegmentLayout
     spec: StreamSpec
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         for batch in batches:
             for text in batch["pieces"].to_pylist():
                 pieces = [Piece(**piece) for piece in json.loads(text)]
-                segments = rewrite(self.layout, self.spec.schema, pieces)
-                yield pa.RecordBatch.from_pydict({"segment": [s.to_json() for s in segments]})
+                for segment in rewrite(self.layout, self.spec.schema, pieces):
+                    yield {"segment": segment.to_json()}

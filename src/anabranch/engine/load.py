@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from anabranch.engine.paths import path_of_row
 from anabranch.engine.read import admissible, scan_files
+from anabranch.engine.reports import Report, collect_reports, raise_reported
 from anabranch.engine.session import Session
 from anabranch.log.intake import null_value, refused
 from anabranch.log.references import FileFacts, expand, format_of, inspect, unreadable
@@ -88,11 +89,9 @@ def _inspect_all(
         with ThreadPoolExecutor(8) as pool:
             return list(pool.map(look.at, files))
     frame = session.spark.createDataFrame([(i, path) for i, path in enumerate(files)], "n INT, path STRING")
-    rows = frame.repartition(min(len(files) // _FEW + 1, 1000)).mapInArrow(look.run, "n INT, facts STRING").collect()
-    found = {row.n: json.loads(row.facts) for row in rows}
-    for answer in found.values():
-        if "error" in answer:
-            raise AnabranchError(**answer["error"])
+    reports = collect_reports(frame.repartition(min(len(files) // _FEW + 1, 1000)), look.reports)
+    raise_reported(reports)
+    found = {report["n"]: report["facts"] for report in reports}
     return [FileFacts(**found[n]) for n in range(len(files))]
 
 
@@ -107,16 +106,10 @@ class _Look:
     def at(self, path: str) -> FileFacts:
         return inspect(path, self.kind, self.spec, self.options)
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         for batch in batches:
-            answers = []
-            for path in batch["path"].to_pylist():
-                try:
-                    answers.append(asdict(self.at(path)))
-                except AnabranchError as e:
-                    error = {"error_id": e.id, "place": e.place, "need": e.need, "got": e.got, "next_step": e.next_step}
-                    answers.append({"error": error})
-            yield pa.RecordBatch.from_pydict({"n": batch["n"], "facts": [json.dumps(a) for a in answers]})
+            for number, path in zip(batch["n"].to_pylist(), batch["path"].to_pylist(), strict=True):
+                yield {"n": number, "facts": asdict(self.at(path))}
 
 
 def _within(facts: FileFacts, bounds: tuple[int, int]) -> bool:
@@ -157,6 +150,8 @@ def _scan(
             raise unreadable(place, f"{kind} files that fit the schema ({spec.schema})", _cause(error),
                              "Correct the files or the format; nothing was committed.") from error  # fmt: skip
         figures.update({row.file: row.asDict() for row in rows})
+    strangers = set(figures) - {f.path for f in facts}
+    assert not strangers, f"Spark spells the path of a file otherwise than we do: {strangers}"
     return [_with_figures(f, figures.get(f.path), spec) for f in facts]
 
 
@@ -169,6 +164,7 @@ def _by_options(facts: Sequence[FileFacts]) -> list[tuple[Mapping[str, Any], lis
 
 def _with_figures(facts: FileFacts, row: dict[str, Any] | None, spec: StreamSpec) -> FileFacts:
     if row is None:  # a file without rows is in no group
+        assert not facts.rows, f"{facts.path} has {facts.rows} rows, and Spark has read none"
         return replace(facts, rows=0, nulls={})
     nulls = {name: row[f"nulls_{name}"] for name in spec.required}
     options = {**facts.options, "bad": row["bad"], "sample": row["sample"][1] if row["sample"] else None}

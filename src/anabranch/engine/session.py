@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -28,6 +29,7 @@ from anabranch.model.errors import AnabranchError
 _CONNECT = "sc://"
 _CONNECT_PORT = 15002
 _CONNECT_SECONDS = 10
+_JVM_SECONDS = 30
 _GIB = 1 << 30
 
 # What short steps want, settable in any session (measured: docs/internals.md).
@@ -70,10 +72,6 @@ class Session:
         self._closed = False
 
     @property
-    def started(self) -> bool:
-        return self._spark is not None
-
-    @property
     def spark(self) -> SparkSession:
         with self._lock:
             if self._closed:
@@ -86,8 +84,12 @@ class Session:
                 )
             if self._spark is None:
                 opened = self._open()
-                if not _is_local(opened):
-                    require_shared_files(opened, self._root)
+                try:
+                    if not _is_local(opened):
+                        require_shared_files(opened, self._root)
+                except BaseException:
+                    self._let_go(opened)
+                    raise
                 self._spark = opened
             return self._spark
 
@@ -96,6 +98,14 @@ class Session:
         if options.spark is not None:
             return _adopt(options.spark)
         if options.master is not None and options.master.startswith(_CONNECT):
+            if options.memory or options.config or options.ui:
+                raise AnabranchError(
+                    "NOT_SUPPORTED",
+                    place="memory=, config= or ui=",
+                    need="settings that a client of Spark Connect can make",
+                    got="settings of a server that runs already",
+                    next_step="Set them where the server is started.",
+                )
             return _prepared(_connect(options.master))
         return _prepared(_Local.acquire(options))
 
@@ -103,7 +113,11 @@ class Session:
         with self._lock:
             self._closed = True
             spark, self._spark = self._spark, None
-        if spark is None or self._options.spark is not None:
+        if spark is not None:
+            self._let_go(spark)
+
+    def _let_go(self, spark: SparkSession) -> None:
+        if self._options.spark is not None:
             return
         if _is_connect(spark):
             spark.stop()
@@ -116,7 +130,8 @@ class _Local:
 
     lock = threading.Lock()
     users = 0
-    ours = False
+    context: SparkContext | None = None  # the one that we started
+    launched_jvm = False
     log: str | None = None
 
     @classmethod
@@ -133,6 +148,14 @@ class _Local:
                 )
             if running is None:
                 cls._start(options)
+            elif running is not cls.context and (options.memory or options.config or options.ui):
+                raise AnabranchError(
+                    "SESSION_CONFLICT",
+                    place="memory=, config= or ui=",
+                    need="a Spark session that is still to be started",
+                    got=f"one that runs on {running.master!r} already",
+                    next_step="Set these where that session is made, or stop it first.",
+                )
             cls.users += 1
             session = SparkSession.builder.getOrCreate()
             return session.newSession()
@@ -144,21 +167,39 @@ class _Local:
         for name, value in _start_settings(options).items():
             builder = builder.config(name, value)
         descriptor, cls.log = tempfile.mkstemp(prefix="anabranch-spark-", suffix=".log")
-        with _stderr_to(descriptor):
-            builder.getOrCreate().sparkContext.setLogLevel("ERROR")
-        cls.ours = True
+        cls.launched_jvm = SparkContext._gateway is None
+        try:
+            with _stderr_to(descriptor):
+                cls.context = builder.getOrCreate().sparkContext
+                cls.context.setLogLevel("ERROR")
+        except Exception as error:
+            said = " ".join(Path(cls.log).read_text().split())[-300:]
+            cls._end()
+            raise AnabranchError(
+                "SPARK_NOT_STARTED",
+                place=f"master={options.master or 'local[*]'!r}",
+                need="settings with which Spark starts",
+                got=" ".join(str(error).split())[:300] or said,
+                next_step=f"Correct master=, memory= or config=. Spark said: {said}" if said else "Correct them.",
+            ) from error
 
     @classmethod
     def release(cls) -> None:
         with cls.lock:
             cls.users -= 1
-            if cls.users > 0 or not cls.ours:
-                return
-            cls.ours = False
+            if cls.users == 0 and cls.context is not None:
+                cls._end()
+
+    @classmethod
+    def _end(cls) -> None:
+        """Stop what we started, if it is still there; somebody else's session is left alone."""
+        context, cls.context = cls.context, None
+        if context is not None and SparkContext._active_spark_context is context:
             SparkSession.builder.getOrCreate().stop()
+        if cls.launched_jvm and SparkContext._active_spark_context is None:
             _end_jvm()
-            if cls.log is not None:
-                Path(cls.log).unlink(missing_ok=True)
+        if cls.log is not None:
+            Path(cls.log).unlink(missing_ok=True)
 
 
 def _end_jvm() -> None:
@@ -170,7 +211,11 @@ def _end_jvm() -> None:
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.stdin.close()  # the JVM ends when its parent's pipe does
-        process.wait()
+        try:
+            process.wait(_JVM_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
 

@@ -7,10 +7,8 @@ task that Spark tries twice leaves files that no report names: they are garbage 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.engine.read import spark_schema
+from anabranch.engine.reports import Report, collect_reports, raise_reported
 from anabranch.log.intake import bad_event_time, null_value, refused, samples, with_reason
 from anabranch.log.rows import CHANGE_TYPE
 from anabranch.log.segments import SegmentLayout, numbered, remove_files, write_segments
@@ -28,7 +27,6 @@ from anabranch.model.run import ChangeType, Role, Segment
 from anabranch.model.schema import Schema, widens
 from anabranch.model.stream import StreamSpec, unknown_column
 
-_REPORT = "report STRING"
 # Room for the rows of one partition in the ordinals of a run.
 _PARTITION_SHIFT = 33
 
@@ -38,9 +36,10 @@ def write_dataframe(frame: DataFrame, unit: UnitOfWork) -> None:
     prepared = _prepared(frame, unit.spec)
     layout = replace(unit.layout(), threads=1)  # Spark has given the other cores to other tasks
     task = _Task(layout, unit.spec, unit.bounds, unit.on_bad_rows, unit.next_ordinal)
-    reports = [json.loads(row.report) for row in prepared.mapInArrow(task.run, _REPORT).collect()]
+    reports = collect_reports(prepared, task.reports)
     segments = [Segment.from_json(report["segment"]) for report in reports if "segment" in report]
     try:
+        raise_reported(reports)
         _refuse_bad(reports, unit)
         partitions = max((report["partition"] for report in reports), default=-1) + 1
         revisions = CHANGE_TYPE in prepared.columns
@@ -63,7 +62,7 @@ def revise_with(frame: DataFrame, unit: UnitOfWork, change: ChangeType) -> None:
     write_dataframe(frame.select("*", *rest, F.lit(change.value).alias(CHANGE_TYPE)), unit)
 
 
-def _refuse_bad(reports: list[dict[str, Any]], unit: UnitOfWork) -> None:
+def _refuse_bad(reports: list[Report], unit: UnitOfWork) -> None:
     total = sum(report.get("seen", 0) for report in reports)
     for column in sorted(unit.spec.required):
         nulls = sum(report.get("nulls", {}).get(column, 0) for report in reports)
@@ -129,16 +128,15 @@ class _Task:
     on_bad_rows: str
     first_ordinal: int
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
         ordinal = self.first_ordinal + (partition << _PARTITION_SHIFT)
         for table in self._chunks(batches):
-            reports = self._write(table, ordinal)
+            for report in self._write(table, ordinal):
+                yield {**report, "partition": partition}
             ordinal += table.num_rows
-            texts = [json.dumps({**report, "partition": partition}) for report in reports]
-            yield pa.RecordBatch.from_pydict({"report": texts})
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Tables of at most so many rows, so that a task's memory has a bound."""
@@ -161,8 +159,8 @@ class _Task:
             fields.append(pa.field(CHANGE_TYPE, pa.string()))
         return table.cast(pa.schema(fields))
 
-    def _write(self, table: pa.Table, ordinal: int) -> list[dict[str, Any]]:
-        report: dict[str, Any] = {"seen": table.num_rows, "nulls": self._nulls(table)}
+    def _write(self, table: pa.Table, ordinal: int) -> list[Report]:
+        report: Report = {"seen": table.num_rows, "nulls": self._nulls(table)}
         if CHANGE_TYPE in table.column_names:
             known = [str(change) for change in ChangeType]
             report["odd_changes"] = [str(v) for v in pc.unique(table[CHANGE_TYPE]).to_pylist() if v not in known]

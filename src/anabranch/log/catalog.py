@@ -102,6 +102,14 @@ class Catalog:
             return dict(json.loads((self.root / IDENTITY_FILE).read_text()))
         except FileNotFoundError:
             return {}
+        except (OSError, ValueError) as error:
+            raise AnabranchError(
+                "FILE_UNREADABLE",
+                place=str(self.root / IDENTITY_FILE),
+                need="the identity of a warehouse",
+                got=str(error),
+                next_step="Restore the file from a backup, or choose another directory.",
+            ) from error
 
     def _check_belongs(self, identity: dict[str, Any]) -> None:
         """The directory and the catalog must be two halves of one warehouse."""
@@ -192,13 +200,14 @@ class Catalog:
         text = str(error.orig)
         if "disk is full" in text or "No space left" in text:
             return disk_full(self.place, "to commit", text)
-        if isinstance(error, exc.OperationalError | exc.InterfaceError) or "not a database" in text:
+        ours = isinstance(error, exc.IntegrityError | exc.ProgrammingError | exc.DataError | exc.NotSupportedError)
+        if not ours:
             return AnabranchError(
                 "CATALOG_UNREACHABLE",
                 place=self.place,
                 need="a catalog that answers",
                 got=" ".join(text.split()),
-                next_step="Check that the path or server exists, is writable and is not locked; nothing was committed.",
+                next_step="Check that the path or server exists, is writable and not locked, and what was committed.",
             )
         return error
 

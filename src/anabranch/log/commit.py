@@ -1,7 +1,7 @@
 """Committing a run: identity, stamp, position, progress and header, in one transaction.
 
 The transaction is the only place where a run gets a position. It runs alone (see `catalog`), so
-positions are dense, stamps rise with them, and a run that was committed before under the same identity
+positions are dense, stamps given here rise with them, and a run that was committed before under the same identity
 is recognised. What a stream knows of itself (rows, ranges, marks of its sources, progress) is kept up
 to date here, at a cost that does not depend on how many runs came before.
 """
@@ -30,7 +30,7 @@ def commit_run(
     connection: sa.Connection, stream_id: int, draft: RunDraft, *, clock: int, intent_id: str | None = None
 ) -> RunHeader:
     """Make a run part of the stable log. The caller holds the transaction and has checked the intent."""
-    state = _lock_stream(connection, stream_id)
+    state = _stream_state(connection, stream_id)
     earlier = find_run(connection, stream_id, draft.run_id)
     if earlier is not None:
         return header_from(earlier, state.name, duplicate=True)
@@ -50,7 +50,7 @@ def commit_run(
     return header
 
 
-def _lock_stream(connection: sa.Connection, stream_id: int) -> Any:
+def _stream_state(connection: sa.Connection, stream_id: int) -> Any:
     row = connection.execute(
         sa.select(tables.streams, tables.warehouse.c.last_stime, tables.warehouse.c.entry_point)
         .join(tables.warehouse, sa.true())

@@ -1,10 +1,10 @@
 """Compaction, the catalog's side: which segments to rewrite, and how headers fold.
 
-The compactor takes the many small segments that lie at or below the horizon and has them rewritten
-into few large ones, sorted by event time, with each row's position, ordinal, stamp and source as
-columns. Then all headers up to the horizon fold into one. Reads by position or event time give the
-same rows as before; a retry of a folded run is still recognised. The rewriting itself is done by Spark
-(`anabranch.engine.compact`).
+The compactor takes the many small segments that lie at or below the horizon and has those of
+neighbouring times rewritten into few large ones, sorted by event time, with each row's position,
+ordinal, stamp and source as columns. Then all headers up to the horizon fold into one. Reads by position
+or event time give the same rows as before; a retry of a folded run is still recognised. The rewriting
+itself is done by Spark (`anabranch.engine.compact`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from anabranch.log.gc import release_files
 from anabranch.log.headers import insert_segments, logged_from, note_classes, segment_values
 from anabranch.log.horizon import horizon
 from anabranch.log.intents import end_intent, require_open
-from anabranch.log.rewrite import GROUP_ROWS
+from anabranch.log.intervals import merge_ranges
+from anabranch.log.rewrite import GROUP_ROWS, group_segments
+from anabranch.log.segments import SPAN_US
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, Role, RunKind, Segment
+from anabranch.model.stream import StreamSpec
 
 # Groups of up to twice as many rows are written as one segment each, so all but the last are not small.
 SMALL_ROWS = GROUP_ROWS // 2
@@ -32,12 +35,16 @@ MOST_SEGMENTS = 2_000
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """The segments to be rewritten, all at or below `up_to`."""
+    """Groups of segments, each to be rewritten as one, all at or below `up_to`, where the headers fold."""
 
     stream_id: int
     up_to: int
-    ids: tuple[int, ...]
-    segments: tuple[LoggedSegment, ...]
+    ids: tuple[int, ...] = ()
+    groups: tuple[tuple[LoggedSegment, ...], ...] = ()
+
+    @property
+    def segments(self) -> tuple[LoggedSegment, ...]:
+        return tuple(segment for group in self.groups for segment in group)
 
     @property
     def rows(self) -> int:
@@ -60,11 +67,17 @@ def plan_compaction(connection: sa.Connection, stream: Any, least_segments: int 
         .order_by(segments.c.last_position, segments.c.id)
         .limit(MOST_SEGMENTS)
     ).all()
-    if len(rows) < least_segments:
-        return CompactionPlan(stream.id, up_to, (), ())
+    by_path = {row.path: row for row in rows}
+    # Segments that retention will let go of at different times must not be joined.
+    history = StreamSpec.from_json(stream.spec).history
+    span = None if history is None else max(SPAN_US, history // 8)
+    groups = [tuple(g) for g in group_segments(map(logged_from, rows), span) if len(g) > 1]
+    if sum(map(len, groups)) < least_segments:
+        return CompactionPlan(stream.id, up_to)
     if len(rows) == MOST_SEGMENTS:
         up_to = min(up_to, rows[-1].last_position)
-    return CompactionPlan(stream.id, up_to, tuple(row.id for row in rows), tuple(map(logged_from, rows)))
+    ids = tuple(by_path[s.segment.path].id for group in groups for s in group)
+    return CompactionPlan(stream.id, up_to, ids, tuple(groups))
 
 
 def commit_compaction(
@@ -164,18 +177,3 @@ def _fold_identities(connection: sa.Connection, stream_id: int, below: Any) -> N
         for first, last in merge_ranges(found)
     ]
     connection.execute(folded.insert(), merged)
-
-
-def merge_ranges(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Overlapping or adjoining ranges of whole numbers, joined.
-
-    >>> merge_ranges([(5, 6), (1, 2), (3, 3), (2, 2)])
-    [(1, 3), (5, 6)]
-    """
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged

@@ -73,8 +73,7 @@ def _sweep(catalog: Catalog, storage: Storage) -> list[str]:
         with catalog.write() as connection:
             if kept:
                 connection.execute(intents.update().where(intents.c.id == intent.id).values(swept=True))
-            else:
-                storage.remove_directory(directory)
+            elif storage.remove_directory(directory):
                 connection.execute(intents.delete().where(intents.c.id == intent.id))
     return removed
 
@@ -103,8 +102,7 @@ def _forget_empty(connection: sa.Connection, storage: Storage, directories: set[
         is_open = connection.execute(
             sa.select(intents.c.id).where(intents.c.id == intent_id, intents.c.state == OPEN)
         ).first()
-        if is_open is None and not storage.files(directory):
-            storage.remove_directory(directory)
+        if is_open is None and storage.remove_directory(directory):
             connection.execute(intents.delete().where(intents.c.id == intent_id))
 
 

@@ -6,8 +6,8 @@ its process keeps renewing; one that was silent for a whole lease has lapsed, it
 aborted, and a commit under it fails. So garbage collection needs no knowledge of who is alive, and a
 writer that was paused cannot commit a run whose files are gone.
 
-Appends share one open intent per stream and process, which saves a transaction on each; a unit of
-work has its own. Whoever got an intent gives it back with `release`, which ends it when nobody needs
+Single appends share one open intent per stream and process, which saves a transaction on each; a unit
+of work of many appends has its own. Whoever got an intent gives it back with `release`, which ends it when nobody needs
 it any more.
 """
 
@@ -106,8 +106,15 @@ class Intents:
                 return
         self._end(intent)
 
+    def lapsed(self, intent: Intent) -> None:
+        """A commit has found that an intent has lapsed: share it no more."""
+        with self._lock:
+            if self._shared.get(intent.stream_id) is intent:
+                del self._shared[intent.stream_id]
+            intent.shared = False
+
     def forget(self, intent: Intent) -> None:
-        """Stop renewing an intent whose fate is unknown or sealed; it lapses if it has not ended."""
+        """Stop renewing an intent that has ended, or that is given up to lapse by itself."""
         with self._lock:
             self._open.pop(intent.id, None)
             if self._shared.get(intent.stream_id) is intent:

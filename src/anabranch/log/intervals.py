@@ -28,3 +28,18 @@ def starts_to_search(mask: int, low: int | None) -> list[tuple[int, int]]:
     """For each class that occurs: the class, and the earliest start that can reach `low`."""
     occurring = [c for c in range(_WIDEST + 1) if mask >> c & 1]
     return [(c, 0 if low is None else low - (1 << c)) for c in occurring]
+
+
+def merge_ranges(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Overlapping or adjoining ranges of whole numbers, joined.
+
+    >>> merge_ranges([(5, 6), (1, 2), (3, 3), (2, 2)])
+    [(1, 3), (5, 6)]
+    """
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged

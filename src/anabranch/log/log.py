@@ -96,7 +96,7 @@ class Log:
                         quarantined=0,
                         size=0,
                         width_classes=0,
-                        trimmed_position=0,
+                        trimmed=0,
                     )
                 )
             else:
@@ -305,8 +305,10 @@ class Log:
 
     def close(self) -> None:
         """End this process's intents and let the catalog go."""
-        self.intents.close()
-        self.catalog.close()
+        try:
+            self.intents.close()
+        finally:
+            self.catalog.close()
 
     def __enter__(self) -> Self:
         return self

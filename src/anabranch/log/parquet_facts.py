@@ -43,6 +43,15 @@ def nulls_and_range(footer: pq.FileMetaData, name: str) -> tuple[int, int | None
     return nulls, min(lows, default=None), max(highs, default=None)
 
 
+def null_count(footer: pq.FileMetaData, name: str) -> int | None:
+    """How many nulls a column has; None where the footer cannot tell."""
+    index = _column(footer, name)
+    stats = [footer.row_group(g).column(index).statistics for g in range(footer.num_row_groups)]
+    if any(s is None or not s.has_null_count for s in stats):
+        return None
+    return sum(int(s.null_count) for s in stats)
+
+
 def time_range(footer: pq.FileMetaData, name: str) -> tuple[int | None, int | None]:
     """The event-time range of a segment that we wrote, in microseconds."""
     facts = nulls_and_range(footer, name)

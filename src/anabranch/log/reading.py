@@ -17,6 +17,7 @@ from anabranch.log import tables
 from anabranch.log.headers import logged_from
 from anabranch.log.intents import OPEN
 from anabranch.log.intervals import starts_to_search
+from anabranch.log.views import EVENT, POSITION
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, Role
 from anabranch.model.stream import StreamSpec
@@ -79,7 +80,7 @@ def plan_read(connection: sa.Connection, stream: Any, wanted: ReadRange, now: in
         queries = [sa.select(table).where(*conditions, *in_log)]
     rows = connection.execute(sa.union_all(*queries) if len(queries) > 1 else queries[0]).all() if queries else []
     found = [logged_from(row) for row in sorted(rows, key=lambda row: (row.last_position, row.id))]
-    if wanted.tentative:
+    if wanted.tentative and wanted.last_position is None:  # what is not committed comes after every position
         found += _overlay_segments(connection, conditions, stream, spec, wanted, now)
     return ReadPlan(spec, wanted, tuple(found))
 
@@ -135,32 +136,33 @@ def _overlay_segments(
 
 
 def _require_history(connection: sa.Connection, stream: Any, wanted: ReadRange) -> None:
-    """Rows that retention has removed are an error when asked for by name, never quietly missing."""
-    if stream.trimmed_position == 0:
+    """A range that is asked for by name must be whole: rows that are gone are never quietly missing."""
+    if stream.trimmed == 0:
         return
-    if wanted.first_position is not None:
-        runs = tables.runs
-        gone = sa.select(sa.func.max(runs.c.position)).where(
-            runs.c.stream_id == stream.id, runs.c.trimmed > 0, runs.c.position >= wanted.first_position
-        )
-        if wanted.last_position is not None:
-            gone = gone.where(runs.c.first_position <= wanted.last_position)
-        position = connection.execute(gone).scalar()
-        if position is not None:
-            raise _gone(stream, f"positions from {wanted.first_position}", f"rows up to position {position} are gone",
-                        f"Start after position {position}, or read by event time.")  # fmt: skip
-    if wanted.from_time is not None:
-        trimmed = tables.trimmed
-        gone_times = sa.select(sa.func.max(trimmed.c.event_max)).where(
-            trimmed.c.stream_id == stream.id, trimmed.c.event_max >= wanted.from_time
-        )
-        if wanted.to_time is not None:
-            gone_times = gone_times.where(trimmed.c.event_min < wanted.to_time)
-        until = connection.execute(gone_times).scalar()
-        if until is not None:
-            raise _gone(stream, f"event times from {instant_text(wanted.from_time)}",
-                        f"rows up to {instant_text(until)} are gone",
+    if wanted.first_position is not None or wanted.last_position is not None:
+        high = _trimmed_until(connection, stream, POSITION, wanted.first_position, wanted.last_position)
+        if high is not None:
+            asked = f"positions from {wanted.first_position or 1} to {wanted.last_position or 'the newest'}"
+            raise _gone(stream, asked, f"rows of positions up to {high} are gone",
+                        f"Start after position {high}, or read by event time.")  # fmt: skip
+    if wanted.timed:
+        until = None if wanted.to_time is None else wanted.to_time - 1
+        high = _trimmed_until(connection, stream, EVENT, wanted.from_time, until)
+        if high is not None:
+            asked = f"event times from {instant_text(wanted.from_time) or 'the beginning'}"
+            raise _gone(stream, asked, f"rows up to {instant_text(high)} are gone",
                         "Start later, or declare a longer history before rows are removed.")  # fmt: skip
+
+
+def _trimmed_until(connection: sa.Connection, stream: Any, axis: str, low: int | None, high: int | None) -> int | None:
+    """The end of the last stretch that is no longer whole and that a range touches."""
+    table = tables.trimmed
+    query = sa.select(sa.func.max(table.c.high)).where(table.c.stream_id == stream.id, table.c.axis == axis)
+    if low is not None:
+        query = query.where(table.c.high >= low)
+    if high is not None:
+        query = query.where(table.c.low <= high)
+    return connection.execute(query).scalar()
 
 
 def _gone(stream: Any, need: str, got: str, next_step: str) -> AnabranchError:

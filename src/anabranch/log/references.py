@@ -20,14 +20,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.log.parquet_facts import key_range, nulls_and_range
+from anabranch.log.parquet_facts import key_range, null_count, nulls_and_range
+from anabranch.log.storage import plain_path
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import Segment
 from anabranch.model.schema import type_name, widens
 from anabranch.model.stream import StreamSpec
 
 _MAGIC = b"PAR1"
-_TEXT_TAIL = 65_536
+_TEXT_END = 65_536
+_TEXT_HEAD = 65_536
 _FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -78,9 +80,7 @@ def expand(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], pla
             matches = sorted(str(p) for p in here.iterdir())
         else:
             matches = [str(here)] if here.is_file() else sorted(glob.glob(str(here)))
-        files = [
-            os.path.abspath(m) for m in matches if os.path.isfile(m) and not os.path.basename(m).startswith((".", "_"))
-        ]
+        files = [plain_path(m) for m in matches if os.path.isfile(m) and not os.path.basename(m).startswith((".", "_"))]
         if not files:
             raise unreadable(place, "at least one file", f"nothing at {text!r}")
         odd = [file for file in files if ":" in file]
@@ -122,7 +122,7 @@ def _inspect_parquet(path: str, spec: StreamSpec, place: str, options: Mapping[s
     read_options = dict(options)
     _check_parquet_columns(footer, schema, spec, place, read_options)
     facts = nulls_and_range(footer, spec.event_time)
-    required = {name: nulls_and_range_count(footer, name) for name in spec.required}
+    required = {name: null_count(footer, name) for name in spec.required}
     nulls = None
     if facts is not None and None not in required.values() and "time_zone" not in read_options:
         nulls = {**{n: c for n, c in required.items() if c is not None}, spec.event_time: facts[0]}
@@ -139,19 +139,6 @@ def _inspect_parquet(path: str, spec: StreamSpec, place: str, options: Mapping[s
         key_max=keys[1],
         options=read_options,
     )
-
-
-def nulls_and_range_count(footer: pq.FileMetaData, name: str) -> int | None:
-    """How many nulls a column has, where the footer tells."""
-    total = 0
-    for group in range(footer.num_row_groups):
-        for index in range(footer.num_columns):
-            chunk = footer.row_group(group).column(index)
-            if chunk.path_in_schema == name:
-                if chunk.statistics is None or not chunk.statistics.has_null_count:
-                    return None
-                total += chunk.statistics.null_count
-    return total
 
 
 def _check_parquet_columns(
@@ -201,23 +188,25 @@ def _inspect_text(path: str, file_format: str, spec: StreamSpec, place: str, opt
     read_options = dict(options)
     head = _head(path)
     if file_format == "csv":
-        header = _csv_header(head, str(options.get("sep", ",")), place)
+        header = _csv_header(head, options, place)
         _require_columns(header, spec, place)
         read_options["columns"] = header
-    elif head.strip():
-        _require_columns(_json_columns(head, place), spec, place)
+    else:
+        names = _json_columns(head, place)
+        if names:
+            _require_columns(names, spec, place)
     return FileFacts(path=path, size=size, footer=digest, options=read_options)
 
 
 def _head(path: str) -> bytes:
     with pa.input_stream(path, compression="detect") as stream:
-        return bytes(stream.read(_TEXT_TAIL))
+        return bytes(stream.read(_TEXT_HEAD))
 
 
 def _json_columns(head: bytes, place: str) -> list[str]:
     """The names in the first lines of a JSON file: a column that none of them has is misspelt."""
     lines = head.splitlines()
-    whole = lines[:-1] if len(head) == _TEXT_TAIL and len(lines) > 1 else lines
+    whole = lines[:-1] if len(head) == _TEXT_HEAD else lines  # the last one may be cut
     names: dict[str, None] = {}
     for number, line in enumerate(whole, 1):
         if not line.strip():
@@ -232,11 +221,13 @@ def _json_columns(head: bytes, place: str) -> list[str]:
     return list(names)
 
 
-def _csv_header(head: bytes, separator: str, place: str) -> list[str]:
+def _csv_header(head: bytes, options: Mapping[str, Any], place: str) -> list[str]:
     try:
-        line = next(csv.reader(io.StringIO(head.decode("utf-8-sig")), delimiter=separator), [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise unreadable(place, "CSV text in UTF-8 with a header line", str(error)) from error
+        text = head.decode(str(options.get("encoding", "utf-8")), errors="ignore").lstrip("\ufeff")
+        quote, separator = str(options.get("quote", '"')), str(options.get("sep", ","))
+        line = next(csv.reader(io.StringIO(text), delimiter=separator, quotechar=quote), [])
+    except (LookupError, TypeError, csv.Error) as error:
+        raise unreadable(place, "CSV text with a header line", str(error)) from error
     return [name.strip() for name in line]
 
 
@@ -256,7 +247,7 @@ def fingerprint(path: str, file_format: str) -> tuple[int, str]:
     """A file's size, and a hash of its end."""
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
-        tail = min(size, _TEXT_TAIL)
+        tail = min(size, _TEXT_END)
         if file_format == "parquet" and size >= 12:
             file.seek(size - 8)
             length, magic = file.read(4), file.read(4)

@@ -2,12 +2,14 @@
 
 A segment is removed when its whole event-time range lies below progress minus the stream's history
 bound, and no position, view or subscription still reaches it. Streams without a history bound keep
-everything. Headers stay, and say how many of their rows are gone. Files taken by reference are let go,
-not deleted.
+everything. Headers stay, and say how many of their rows are gone; so do the stretches of event time and
+of positions that are no longer whole. Files taken by reference are let go, not deleted.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +19,13 @@ from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.gc import release_files
 from anabranch.log.horizon import in_view
-from anabranch.log.views import views_of
+from anabranch.log.intervals import merge_ranges
+from anabranch.log.views import EVENT, POSITION, views_of
 from anabranch.model.run import Role
 from anabranch.model.stream import StreamSpec
+
+# So many segments in a transaction, so that writers need not wait long.
+_MOST = 1_000
 
 
 @dataclass(frozen=True)
@@ -33,15 +39,23 @@ class Retained:
 
 def retain(catalog: Catalog, stream_id: int, now: int) -> Retained:
     """Apply the history bound of a stream."""
-    with catalog.write() as connection:
-        stream = connection.execute(sa.select(tables.streams).where(tables.streams.c.id == stream_id)).one()
-        history = StreamSpec.from_json(stream.spec).history
-        if history is None or stream.progress is None:
-            return Retained()
-        gone = _removable(connection, stream, stream.progress - history)
-        if gone:
-            _remove(connection, stream, gone, now)
-        return Retained(len(gone), sum(s.rows for s in gone), sum(s.size for s in gone))
+    total = Retained()
+    while True:
+        with catalog.write() as connection:
+            stream = connection.execute(sa.select(tables.streams).where(tables.streams.c.id == stream_id)).one()
+            history = StreamSpec.from_json(stream.spec).history
+            if history is None or stream.progress is None:
+                return total
+            gone = _removable(connection, stream, stream.progress - history)
+            if gone:
+                _remove(connection, stream, gone, now)
+        total = Retained(
+            total.segments + len(gone),
+            total.rows + sum(s.rows for s in gone),
+            total.size + sum(s.size for s in gone),
+        )
+        if len(gone) < _MOST:
+            return total
 
 
 def _removable(connection: sa.Connection, stream: Any, before: int) -> list[Any]:
@@ -58,61 +72,76 @@ def _removable(connection: sa.Connection, stream: Any, before: int) -> list[Any]
     if held is not None:
         conditions.append(segments.c.last_position <= held)
     conditions += [sa.not_(in_view(stream, view)) for view in views_of(connection, stream.id)]
-    return list(connection.execute(sa.select(segments).where(*conditions)))
+    query = sa.select(segments).where(*conditions).order_by(segments.c.event_max, segments.c.id).limit(_MOST)
+    return list(connection.execute(query))
 
 
 def _remove(connection: sa.Connection, stream: Any, gone: list[Any], now: int) -> None:
-    segments, runs, streams = tables.segments, tables.runs, tables.streams
-    for segment in gone:
-        cover = connection.execute(
-            sa.select(sa.func.min(runs.c.position)).where(
-                runs.c.stream_id == stream.id, runs.c.position >= segment.last_position
-            )
-        ).scalar_one()
-        connection.execute(
-            runs.update()
-            .where(runs.c.stream_id == stream.id, runs.c.position == cover)
-            .values(trimmed=runs.c.trimmed + segment.rows)
-        )
-        connection.execute(segments.delete().where(segments.c.id == segment.id))
+    segments, streams = tables.segments, tables.streams
+    connection.execute(segments.delete().where(segments.c.id.in_([s.id for s in gone])))
     release_files(connection, [s.path for s in gone if not s.reference], now)
+    rows = sum(s.rows for s in gone)
+    connection.execute(streams.update().where(streams.c.id == stream.id).values(trimmed=streams.c.trimmed + rows))
+    _note_in_headers(connection, stream.id, gone)
+    _note_stretches(connection, stream.id, POSITION, [(s.first_position, s.last_position) for s in gone])
+    _note_stretches(connection, stream.id, EVENT, [(s.event_min, s.event_max) for s in gone])
+
+
+def _note_in_headers(connection: sa.Connection, stream_id: int, gone: list[Any]) -> None:
+    """Each header says how many of its rows are gone; one that was folded covers many positions."""
+    runs = tables.runs
+    low, high = min(s.last_position for s in gone), max(s.last_position for s in gone)
+    cover = connection.execute(
+        sa.select(sa.func.min(runs.c.position)).where(runs.c.stream_id == stream_id, runs.c.position >= high)
+    ).scalar_one()
+    headers = connection.execute(
+        sa.select(runs.c.position)
+        .where(runs.c.stream_id == stream_id, runs.c.position.between(low, cover))
+        .order_by(runs.c.position)
+    ).scalars().all()  # fmt: skip
+    counts: Counter[int] = Counter()
+    for segment in gone:
+        counts[headers[bisect_left(headers, segment.last_position)]] += segment.rows
+    here = (runs.c.stream_id == stream_id) & (runs.c.position == sa.bindparam("header"))
     connection.execute(
-        streams.update()
-        .where(streams.c.id == stream.id)
-        .values(trimmed_position=max(stream.trimmed_position, *(s.last_position for s in gone)))
+        runs.update().where(here).values(trimmed=runs.c.trimmed + sa.bindparam("more")),
+        [{"header": position, "more": more} for position, more in counts.items()],
     )
-    _note_trimmed(connection, stream.id, [(s.event_min, s.event_max) for s in gone])
 
 
-def _note_trimmed(connection: sa.Connection, stream_id: int, gone: list[tuple[int, int]]) -> None:
-    """Remember which stretches of event time are no longer whole, as few of them as will do."""
+def _note_stretches(connection: sa.Connection, stream_id: int, axis: str, gone: list[tuple[int, int]]) -> None:
+    """Remember which stretches are no longer whole, as few of them as will do."""
     table = tables.trimmed
-    known = connection.execute(sa.select(table.c.event_min, table.c.event_max).where(table.c.stream_id == stream_id))
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted([*gone, *((row.event_min, row.event_max) for row in known)]):
-        if merged and (low <= merged[-1][1] or _nothing_between(connection, stream_id, merged[-1][1], low)):
-            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
-        else:
-            merged.append((low, high))
-    connection.execute(table.delete().where(table.c.stream_id == stream_id))
+    mine = (table.c.stream_id == stream_id) & (table.c.axis == axis)
+    known = [(row.low, row.high) for row in connection.execute(sa.select(table).where(mine))]
+    stretches = merge_ranges([*known, *gone])
+    if axis == EVENT:
+        stretches = _joined(stretches, _left_below(connection, stream_id, stretches[-1][1]))
+    connection.execute(table.delete().where(mine))
     connection.execute(
-        table.insert(), [{"stream_id": stream_id, "event_min": low, "event_max": high} for low, high in merged]
+        table.insert(),
+        [{"stream_id": stream_id, "axis": axis, "low": low, "high": high} for low, high in stretches],
     )
 
 
-def _nothing_between(connection: sa.Connection, stream_id: int, low: int, high: int) -> bool:
-    """Whether no row is left between two stretches, so that they may as well be one."""
+def _left_below(connection: sa.Connection, stream_id: int, high: int) -> list[tuple[int, int]]:
+    """The ranges of the segments that are still there and begin below `high`: few, since most have gone."""
     segments = tables.segments
-    return (
-        connection.execute(
-            sa.select(segments.c.id)
-            .where(
-                segments.c.stream_id == stream_id,
-                segments.c.overlay_id.is_(None),
-                segments.c.event_max > low,
-                segments.c.event_min < high,
-            )
-            .limit(1)
-        ).first()
-        is None
+    rows = connection.execute(
+        sa.select(segments.c.event_min, segments.c.event_max).where(
+            segments.c.stream_id == stream_id, segments.c.overlay_id.is_(None), segments.c.event_min < high
+        )
     )
+    return merge_ranges([(row.event_min, row.event_max) for row in rows])
+
+
+def _joined(stretches: list[tuple[int, int]], left: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Stretches with nothing left between them may as well be one."""
+    joined = stretches[:1]
+    for low, high in stretches[1:]:
+        between = any(a < low and b > joined[-1][1] for a, b in left)
+        if between:
+            joined.append((low, high))
+        else:
+            joined[-1] = (joined[-1][0], high)
+    return joined

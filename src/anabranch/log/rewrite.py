@@ -43,8 +43,10 @@ class Piece:
     source: str | None
 
 
-def group_pieces(segments: Iterable[LoggedSegment], group_rows: int = GROUP_ROWS) -> list[list[Piece]]:
-    """Segments of neighbouring event times together, until a group has enough rows.
+def group_segments(
+    segments: Iterable[LoggedSegment], span: int | None = None, group_rows: int = GROUP_ROWS
+) -> list[list[LoggedSegment]]:
+    """Segments of neighbouring event times together, until a group has enough rows or covers a `span`.
 
     Segments without event times, the deletions by key, have groups of their own: every reader opens them.
     """
@@ -52,16 +54,27 @@ def group_pieces(segments: Iterable[LoggedSegment], group_rows: int = GROUP_ROWS
         segments,
         key=lambda s: (s.segment.event_min is None, s.segment.event_min, s.last_position or 0, s.segment.path),
     )
-    groups: list[list[Piece]] = []
-    rows, timeless = 0, False
+    groups: list[list[LoggedSegment]] = []
+    rows = 0
     for logged in ordered:
-        if not groups or rows + logged.segment.rows > group_rows or timeless != (logged.segment.event_min is None):
+        if not groups or rows + logged.segment.rows > group_rows or not _belongs(groups[-1][0], logged, span):
             groups.append([])
-            rows, timeless = 0, logged.segment.event_min is None
+            rows = 0
         rows += logged.segment.rows
-        position = None if logged.compacted else logged.last_position
-        groups[-1].append(Piece(logged.segment.path, position, logged.stime, logged.source))
+        groups[-1].append(logged)
     return groups
+
+
+def _belongs(first: LoggedSegment, other: LoggedSegment, span: int | None) -> bool:
+    low, high = first.segment.event_min, other.segment.event_max
+    if low is None or high is None:
+        return low is high
+    return span is None or high - low <= span
+
+
+def piece_of(logged: LoggedSegment) -> Piece:
+    position = None if logged.compacted else logged.last_position
+    return Piece(logged.segment.path, position, logged.stime, logged.source)
 
 
 def rewrite(layout: SegmentLayout, schema: Schema, pieces: Sequence[Piece]) -> list[Segment]:

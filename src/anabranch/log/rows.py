@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.log.exact import REFUSED, exact_array, exact_cast, kind_of, require_fits
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType
 from anabranch.model.schema import Field, type_name
@@ -23,10 +24,6 @@ from anabranch.model.stream import StreamSpec, unknown_column
 from anabranch.model.time import instant_us
 
 CHANGE_TYPE = "_change_type"
-# What Arrow raises for a value that it does not take.
-_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)
-# Which kinds of Arrow type may become which, besides a kind becoming itself.
-_WIDENING = {("int", "float"), ("int", "decimal"), ("null", "any")}
 
 
 def to_table(
@@ -77,7 +74,10 @@ def _as_arrow(data: Any, spec: StreamSpec, wanted: Sequence[str], place: str, zo
     if module == "pandas" and type(data).__name__ == "DataFrame":
         return _from_pandas(data, place)
     if hasattr(data, "__arrow_c_stream__") and module != "pandas":
-        return pa.table(data)
+        try:
+            return pa.table(data)
+        except pa.ArrowException as error:
+            raise _wrong(place, "a stream of Arrow record batches", str(error)) from error
     if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable) or module == "pandas":
         raise AnabranchError(
             "WRONG_TYPE",
@@ -121,6 +121,9 @@ def _columns_of(rows: list[Any], wanted: Sequence[str], place: str) -> dict[str,
             row = dict(zip(wanted, row, strict=True))
         if not isinstance(row, Mapping):
             raise _wrong(f"{place}, row {number}", "a dict or a tuple", f"a {type(row).__name__}")
+        odd = [name for name in row if not isinstance(name, str)]
+        if odd:
+            raise _wrong(f"{place}, row {number}", "column names that are text", repr(odd[0]))
         records.append(row)
         names.extend(name for name in row if name not in names)
     if not records:
@@ -133,8 +136,8 @@ def _python_array(values: list[Any], field: Field, place: str, zone: ZoneInfo | 
         values = [_moment(v, field, f"{place}, row {i}", zone) for i, v in enumerate(values)]
         return pa.array(values, field.arrow.type)
     try:
-        return _exact_array(values, field.arrow.type)
-    except _REFUSED:
+        return exact_array(values, field.arrow.type)
+    except REFUSED:
         return _one_by_one(values, field, place)
 
 
@@ -143,69 +146,16 @@ def _one_by_one(values: list[Any], field: Field, place: str) -> pa.Array:
     arrays = []
     for number, value in enumerate(values):
         try:
-            arrays.append(_exact_array([value], field.arrow.type))
-        except _REFUSED as error:
+            arrays.append(exact_array([value], field.arrow.type))
+        except REFUSED as error:
             at = f"{place}, row {number}, column {field.name!r}"
             raise _wrong(at, field.type, f"{value!r} ({type(value).__name__})") from error
     return pa.concat_arrays(arrays)
 
 
-def _exact_array(values: list[Any], arrow: pa.DataType) -> pa.Array:
-    """Python values in an Arrow type, or an error: Arrow itself would cut 1.5 down to 1 on the way."""
-    if pa.types.is_map(arrow):
-        values = [list(v.items()) if isinstance(v, Mapping) else v for v in values]
-        keys, items = _pair_types(values)
-        _require_fits(keys, arrow.key_type)
-        _require_fits(items, arrow.item_type)
-        return pa.array(values, arrow)
-    found = pa.array(values)
-    _require_fits(found.type, arrow)
-    return pa.array(values, arrow) if pa.types.is_nested(arrow) else _cast(found, arrow)
-
-
-def _pair_types(values: list[Any]) -> tuple[pa.DataType, pa.DataType]:
-    """The types that the keys and the values of maps have; Arrow does not infer maps by itself."""
-    pairs = [pair for value in values if value is not None for pair in value]
-    return pa.array([k for k, _ in pairs]).type, pa.array([v for _, v in pairs]).type
-
-
-def _require_fits(have: pa.DataType, want: pa.DataType) -> None:
-    """Whether values can go from one type to another unchanged, to the last nested field."""
-    if pa.types.is_dictionary(have):
-        have = have.value_type
-    mine, theirs = _kind(have), _kind(want)
-    if mine != theirs and not {(mine, theirs), (mine, "any")} & _WIDENING:
-        raise TypeError(f"{type_name(have)} is not {type_name(want)}")
-    if mine != theirs:
-        return
-    if mine == "list":
-        _require_fits(have.value_type, want.value_type)
-    elif mine == "map":
-        _require_fits(have.key_type, want.key_type)
-        _require_fits(have.item_type, want.item_type)
-    elif mine == "struct":
-        have_names, want_names = [f.name for f in have], [f.name for f in want]
-        if sorted(have_names) != sorted(want_names):
-            raise TypeError(f"fields {', '.join(have_names)} are not {', '.join(want_names)}")
-        for name in want_names:
-            _require_fits(have.field(name).type, want.field(name).type)
-
-
-def _cast(column: Any, want: pa.DataType) -> Any:
-    """A cast that raises where a value would change; doubles are rounded to FLOAT, but never to infinity."""
-    if _kind(want) == "decimal" and pa.types.is_integer(column.type):
-        column = pc.cast(column, pa.decimal128(38, 0))  # Arrow asks for room for any integer, not for these
-    result = pc.cast(column, want)
-    if pa.types.is_float32(want) and pa.types.is_float64(column.type):
-        grew = pc.and_(pc.is_inf(result), pc.invert(pc.is_inf(column)))
-        if pc.any(grew).as_py():
-            raise OverflowError("a value is too large for FLOAT")
-    return result
-
-
 def _moment(value: Any, field: Field, place: str, zone: ZoneInfo | None) -> int | datetime | None:
     at = f"{place}, column {field.name!r}"
-    if value is None or value != value:  # pandas' NaT is not equal to itself
+    if value is None or str(value) == "NaT":
         return None
     if isinstance(value, str):
         try:
@@ -214,12 +164,12 @@ def _moment(value: Any, field: Field, place: str, zone: ZoneInfo | None) -> int 
             raise _wrong(at, field.type, repr(value)) from None
     if not isinstance(value, datetime):
         raise _wrong(at, field.type, f"{value!r} ({type(value).__name__})")
+    if getattr(value, "nanosecond", 0):
+        raise _wrong(at, f"{field.type}, in whole microseconds", repr(value))
     if field.type == "TIMESTAMP_NTZ":
         if value.tzinfo is not None:
             raise _zone_error(at, "a wall-clock time without a zone", f"{value.isoformat()}")
         return value
-    if getattr(value, "nanosecond", 0):
-        raise _wrong(at, f"{field.type}, in whole microseconds", repr(value))
     if value.tzinfo is None:
         if zone is None:
             raise _zone_error(at, "a timestamp with a time zone", f"{value.isoformat()}, which has none")
@@ -254,7 +204,7 @@ def _convert(column: pa.ChunkedArray, field: Field, place: str, zone: ZoneInfo |
     target = field.arrow.type
     if column.type.equals(target):
         return column
-    have, want = _kind(column.type), _kind(target)
+    have, want = kind_of(column.type), kind_of(target)
     if want == "instant" and have == "wall clock":
         if zone is None:
             raise _zone_error(at, "timestamps with a time zone", f"{column.type}, which has none")
@@ -262,11 +212,12 @@ def _convert(column: pa.ChunkedArray, field: Field, place: str, zone: ZoneInfo |
     elif want == "wall clock" and have == "instant":
         raise _zone_error(at, "wall-clock times without a zone (TIMESTAMP_NTZ)", f"{column.type}")
     elif have == "instant":
-        check_zone(column.type.tz if "/" in column.type.tz else None, at)
+        offset = column.type.tz[:1] in ("+", "-")
+        check_zone(None if offset else column.type.tz, at)
     try:
-        _require_fits(column.type, target)
-        return _cast(column, target)
-    except _REFUSED as error:
+        require_fits(column.type, target)
+        return exact_cast(column, target)
+    except REFUSED as error:
         raise _wrong(at, field.type, f"{type_name(column.type)}: {error.args[0]}") from error
 
 
@@ -278,34 +229,12 @@ def _localise(column: pa.ChunkedArray, zone: ZoneInfo, at: str) -> pa.ChunkedArr
         raise _zone_error(at, f"times that exist once in {zone.key}", got) from error
 
 
-def _kind(arrow: pa.DataType) -> str:
-    types = pa.types
-    for name, test in (
-        ("int", types.is_integer),
-        ("float", types.is_floating),
-        ("decimal", types.is_decimal),
-        ("bool", types.is_boolean),
-        ("null", types.is_null),
-        ("date", types.is_date),
-        ("map", types.is_map),
-        ("struct", types.is_struct),
-    ):
-        if test(arrow):
-            return name
-    if types.is_timestamp(arrow):
-        return "instant" if arrow.tz else "wall clock"
-    if types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow):
-        return "string"
-    if types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_binary_view(arrow):
-        return "binary"
-    if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
-        return "list"
-    return str(arrow)
-
-
 def _change_types(column: pa.ChunkedArray, place: str) -> pa.ChunkedArray:
-    if not pa.types.is_string(column.type):
-        column = pc.cast(column, pa.string())
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    if kind_of(column.type) not in ("string", "null"):
+        raise _wrong(f"{place}, column {CHANGE_TYPE!r}", "STRING", type_name(column.type))
+    column = pc.cast(column, pa.string())
     known = [str(c) for c in ChangeType]
     odd = [v for v in pc.unique(column).to_pylist() if v not in known]
     if odd:

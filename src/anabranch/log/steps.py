@@ -17,7 +17,7 @@ from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.commit import commit_run
-from anabranch.log.intents import require_open
+from anabranch.log.intents import end_intent, require_open
 from anabranch.log.leases import Lease, require_lease
 from anabranch.log.positions import set_position
 from anabranch.model.errors import AnabranchError
@@ -64,15 +64,33 @@ def commit_step(
         warehouse = tables.warehouse
         bucket = connection.execute(sa.select(warehouse.c.last_bucket)).scalar_one() + 1
         connection.execute(warehouse.update().values(last_bucket=bucket))
+        stime = _latest_stime(connection, readings)
         headers = []
         for output in outputs:
             if output.intent_id is not None:
                 require_open(connection, output.intent_id, now, f"step of {reader!r}")
-            draft = replace(output.draft, bucket=bucket)
+            draft = replace(output.draft, bucket=bucket, stime=stime)
             headers.append(commit_run(connection, output.stream_id, draft, clock=now, intent_id=output.intent_id))
+            if output.intent_id is not None:
+                end_intent(connection, output.intent_id)
         for reading in readings:
             set_position(connection, reading.stream_id, reader, reading.end, "query")
     return CommittedStep(bucket, tuple(headers))
+
+
+def _latest_stime(connection: sa.Connection, readings: Sequence[Reading]) -> int:
+    """Derived runs are never stamped by a clock: they inherit the newest stamp of what was read."""
+    runs = tables.runs
+    stamps = [
+        connection.execute(
+            sa.select(runs.c.stime)
+            .where(runs.c.stream_id == reading.stream_id, runs.c.position >= reading.end)
+            .order_by(runs.c.position)
+            .limit(1)
+        ).scalar()
+        for reading in readings
+    ]
+    return max((stamp for stamp in stamps if stamp is not None), default=0)
 
 
 def _require_positions(connection: sa.Connection, reader: str, readings: Sequence[Reading]) -> None:

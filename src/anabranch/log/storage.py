@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from urllib.parse import unquote, urlparse
 
 from anabranch.log.catalog import disk_full
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import Segment
 
 DATA = "data"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -37,7 +35,7 @@ def warehouse_root(place: str | Path) -> Path:
             got=f"the scheme {parsed.scheme!r}",
             next_step="Pass a path or a file: URI; object stores are not supported.",
         )
-    root = Path(os.path.abspath(os.path.expanduser(text)))  # without '..', as Spark spells it
+    root = Path(plain_path(text))
     if root.exists() and not root.is_dir():
         raise AnabranchError(
             "BAD_ARGUMENT",
@@ -47,6 +45,11 @@ def warehouse_root(place: str | Path) -> Path:
             next_step="Choose another path.",
         )
     return root
+
+
+def plain_path(text: str) -> str:
+    """An absolute path without '..' or doubled slashes, as Spark spells it."""
+    return "/" + os.path.abspath(os.path.expanduser(text)).lstrip("/")
 
 
 class Storage:
@@ -74,9 +77,6 @@ class Storage:
             self._made.add(relative)
         return path
 
-    def absolute(self, segment: Segment) -> str:
-        return segment.path if segment.reference else str(self.root / segment.path)
-
     def files(self, relative: str) -> list[str]:
         """The files of a directory, as paths relative to the warehouse."""
         try:
@@ -92,15 +92,15 @@ class Storage:
             return False
         return True
 
-    def remove_directory(self, relative: str) -> None:
-        """Remove a directory if nothing is left in it."""
+    def remove_directory(self, relative: str) -> bool:
+        """Remove a directory if nothing is left in it; False if something is."""
         try:
             os.rmdir(self.root / relative)
+        except FileNotFoundError:
+            return True
         except OSError:
-            pass
-
-    def remove_tree(self, relative: str) -> None:
-        shutil.rmtree(self.root / relative, ignore_errors=True)
+            return False
+        return True
 
 
 def sync_file(path: str) -> None:

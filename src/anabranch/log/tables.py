@@ -58,8 +58,7 @@ streams = Table(
     Column("event_max", BigInteger),
     # Bit c is set when some segment's event-time range has the width class c (see `intervals`).
     Column("width_classes", BigInteger, nullable=False),
-    # The highest position of which retention has removed rows; 0 when nothing is gone.
-    Column("trimmed_position", BigInteger, nullable=False),
+    Column("trimmed", BigInteger, nullable=False),  # rows that retention has removed
     # The number of a dropped stream is never given again: its old writers must not find another one.
     sqlite_autoincrement=True,
 )
@@ -93,22 +92,15 @@ runs = Table(
     Column("schema_version", Integer, nullable=False),
     UniqueConstraint("stream_id", "entry_point", "sequence", name="runs_identity"),
 )
-Index("runs_by_stime", runs.c.stream_id, runs.c.stime)
-Index(
-    "runs_trimmed",
-    runs.c.stream_id,
-    runs.c.position,
-    sqlite_where=runs.c.trimmed > 0,
-    postgresql_where=runs.c.trimmed > 0,
-)
 
-# Stretches of event time of which retention has removed rows, inclusive.
+# Stretches of event time and of positions of which retention has removed rows, inclusive.
 trimmed = Table(
     "trimmed",
     metadata,
     _stream_id(key=True),
-    Column("event_min", BigInteger, primary_key=True),
-    Column("event_max", BigInteger, nullable=False),
+    Column("axis", String, primary_key=True),  # event, position
+    Column("low", BigInteger, primary_key=True),
+    Column("high", BigInteger, nullable=False),
 )
 
 # Identities of runs whose headers compaction has folded, so that a late retry is still a no-op.

@@ -3,7 +3,7 @@
 A unit of work writes its segments as it goes and becomes one run when it commits; an exception inside
 its `with` block aborts it. Sequence, stamp and position are given at commit. A *speculative* unit shows
 its rows at once to readers that ask for tentative rows: each append goes into the overlay, on top of
-the stable position at which it began. Commit moves what is there into the log; abort, or the lapse of
+the stable position that it found. Commit moves what is there into the log; abort, or the lapse of
 the unit's lease, removes it.
 """
 
@@ -27,6 +27,7 @@ from anabranch.log.segments import SegmentLayout, numbered, remove_files, write_
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, Role, RunDraft, RunHeader, RunId, RunKind, Segment
 from anabranch.model.stream import StreamSpec
+from anabranch.model.time import instant_text
 
 if TYPE_CHECKING:
     from anabranch.log.log import Log
@@ -49,6 +50,7 @@ class UnitOfWork:
         single: bool = False,
     ) -> None:
         check_policy(on_bad_rows)
+        assert not (speculative and single), "an overlay generation belongs to one unit of work"
         self.spec = spec
         self.stream_id = stream_id
         self.on_bad_rows = on_bad_rows
@@ -233,29 +235,53 @@ class UnitOfWork:
     def _after_failure(self, error: BaseException, header: RunHeader | None) -> RunHeader:
         """A commit raised. If it had come to the commit itself, the run may be in the log all the same."""
         self._done = "aborted"
-        if self._intent is not None:
-            self._log.intents.forget(self._intent)
         if header is None:  # rolled back for certain
-            remove_files(str(self._log.root), self._segments)
+            self._roll_back(error)
             raise error
         if not isinstance(error, AnabranchError):
             raise error  # an interrupt: the files stay, and garbage collection compares them with the log
         try:
-            with self._log.catalog.read() as connection:
-                row = find_run(connection, self.stream_id, header.run_id)
+            found = self._find_out(header)
         except AnabranchError:
-            raise AnabranchError(
-                "COMMIT_UNCERTAIN",
-                place=self._place,
-                need="an answer from the catalog",
-                got=error.got,
-                next_step=f"Append the same rows again with run_id={tuple(header.run_id)!r}: if they were committed, "
-                "that changes nothing.",
-            ) from error
-        if row is None or row.stime != header.stime:
-            remove_files(str(self._log.root), self._segments)
+            found = None
+        if found is None:
+            raise self._uncertain(error, header) from error
+        if not found:
+            self._roll_back(error)
             raise error
         return header
+
+    def _roll_back(self, error: BaseException) -> None:
+        if self._intent is not None:
+            if isinstance(error, AnabranchError) and error.id == "INTENT_LAPSED":
+                self._log.intents.lapsed(self._intent)
+            self._log.intents.release(self._intent)
+        remove_files(str(self._log.root), self._segments)
+
+    def _find_out(self, header: RunHeader) -> bool | None:
+        """Whether a run is in the log; None if compaction has made that impossible to tell.
+
+        A write waits for its turn, so the transaction in doubt has ended one way or the other by then.
+        """
+        with self._log.catalog.write() as connection:
+            row = find_run(connection, self.stream_id, header.run_id)
+        if row is None or row.kind != RunKind.COMPACTED:
+            return row is not None and row.stime == header.stime
+        return None
+
+    def _uncertain(self, error: AnabranchError, header: RunHeader) -> AnabranchError:
+        if self._run_id is not None:
+            advice = (
+                f"Append the same rows again with run_id={tuple(self._run_id)!r}: if they are there, nothing changes."
+            )
+        else:
+            advice = (
+                f"Look in the log of {self.spec.name!r} for run {header.run_id}, stamped {instant_text(header.stime)}; "
+                "append again only if it is not there. With a run_id= of your own, appending again is always safe."
+            )
+        return AnabranchError(
+            "COMMIT_UNCERTAIN", place=self._place, need="an answer from the catalog", got=error.got, next_step=advice
+        )
 
     def abort(self) -> None:
         """Forget everything that was appended."""

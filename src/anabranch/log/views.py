@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import check_name
-from anabranch.model.time import duration_text, duration_us, instant_text, instant_us
+from anabranch.model.time import duration_us, instant_us
 
 EVENT, POSITION = "event", "position"
 ViewEnd = int | str | datetime | None
@@ -52,16 +52,6 @@ class View:
     @property
     def fixed(self) -> bool:
         return not (self.start.moves or self.end.moves) and None not in (self.start.value, self.end.value)
-
-    def describe(self) -> str:
-        return f"{self.axis} {self._said(self.start, 'the beginning')} to {self._said(self.end, 'the newest')}"
-
-    def _said(self, bound: Bound, otherwise: str) -> str:
-        if bound.value is None:
-            return otherwise
-        if self.axis == POSITION:
-            return f"newest{bound.value:+d}" if bound.moves else str(bound.value)
-        return f"newest - {duration_text(-bound.value)}" if bound.moves else instant_text(bound.value)
 
 
 def declare_view(name: str, stream: str, start: ViewEnd, end: ViewEnd) -> View:

@@ -34,8 +34,9 @@ MEANINGS: Final = MappingProxyType(
         "NOT_KEYED": "A revision by key was sent to a stream without a key.",
         "NOT_SUPPORTED": "The combination is not supported; the message says what is.",
         "NULL_VALUE": "A column that must not be null has nulls.",
-        "POSITION_CONFLICT": "A step expected a position that another commit has moved.",
+        "POSITION_CONFLICT": "What a step or a compaction has read was changed by another commit.",
         "SESSION_CONFLICT": "A Spark session with other settings is already running in this process.",
+        "SPARK_NOT_STARTED": "Spark did not start with these settings.",
         "SPARK_UNREACHABLE": "The Spark Connect server does not answer.",
         "STREAM_EXISTS": "A stream of that name exists with another declaration.",
         "STREAM_IN_USE": "The stream cannot be dropped while something reads it.",
@@ -64,10 +65,12 @@ class AnabranchError(Exception):
         self.next_step = next_step
         super().__init__(f"{error_id}: {place}: need {need}; got {got}. {next_step}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Spark tasks and worker processes send exceptions home by pickling them.
-        return (_rebuild, (self.id, self.place, self.need, self.got, self.next_step))
-
-
-def _rebuild(error_id: str, place: str, need: str, got: str, next_step: str) -> AnabranchError:
-    return AnabranchError(error_id, place=place, need=need, got=got, next_step=next_step)
+    def parts(self) -> dict[str, str]:
+        """The error as plain values, from which `AnabranchError(**parts)` makes it again: how tasks send it home."""
+        return {
+            "error_id": self.id,
+            "place": self.place,
+            "need": self.need,
+            "got": self.got,
+            "next_step": self.next_step,
+        }

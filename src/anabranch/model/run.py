@@ -50,10 +50,6 @@ class ChangeType(StrEnum):
     UPDATE_POSTIMAGE = "update_postimage"
     DELETE = "delete"
 
-    @property
-    def weight(self) -> int:
-        return -1 if self in (ChangeType.DELETE, ChangeType.UPDATE_PREIMAGE) else 1
-
 
 class Role(StrEnum):
     """What a segment holds: the rows of its run, or rows refused by it and kept beside the stream."""

@@ -11,9 +11,8 @@ from anabranch.model.errors import AnabranchError
 from anabranch.model.schema import Schema
 from anabranch.model.time import Duration, Instant, duration_text, duration_us, instant_us
 
-# Columns that the engine adds on the way out; a stream's own columns must not shadow them.
+# Columns that the engine adds on the way out.
 LOG_COLUMNS = ("_position", "_ordinal", "_stime", "_source", "_change_type", "_stability")
-RESERVED_COLUMNS = frozenset(LOG_COLUMNS) | {"_bucket", "_weight", "_metadata", "_reason", "_entry_point", "_sequence"}
 
 # Event times outside these bounds cannot be meant; one of them would carry progress away for good.
 EARLIEST_US = -2_208_988_800_000_000  # 1900-01-01
@@ -77,14 +76,14 @@ class StreamSpec:
                 got=self.schema[self.event_time].type,
                 next_step=f"Declare {self.event_time!r} as TIMESTAMP and convert the values where they enter.",
             )
-        taken = sorted(RESERVED_COLUMNS.intersection(self.schema.names))
-        if taken:
+        odd = [name for name in self.schema.names if name.startswith("_") or "." in name or "`" in name]
+        if odd:
             raise AnabranchError(
                 "BAD_SCHEMA",
                 place=place,
-                need="column names that Anabranch does not use itself",
-                got=", ".join(taken),
-                next_step=f"Rename them; reserved are {', '.join(sorted(RESERVED_COLUMNS))}.",
+                need="column names that do not begin with an underscore and have no dot or backtick",
+                got=", ".join(map(repr, odd)),
+                next_step="Rename them: names with an underscore in front are the log's own, such as _position.",
             )
         nested = [c for c in self.key if re.match(r"ARRAY|MAP|STRUCT|FLOAT|DOUBLE", self.schema[c].type)]
         if nested:

@@ -54,7 +54,7 @@ def upgrade() -> None:
         sa.Column("event_min", sa.BigInteger(), nullable=True),
         sa.Column("event_max", sa.BigInteger(), nullable=True),
         sa.Column("width_classes", sa.BigInteger(), nullable=False),
-        sa.Column("trimmed_position", sa.BigInteger(), nullable=False),
+        sa.Column("trimmed", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
         sqlite_autoincrement=True,
@@ -147,15 +147,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("stream_id", "position"),
         sa.UniqueConstraint("stream_id", "entry_point", "sequence", name="runs_identity"),
     )
-    op.create_index("runs_by_stime", "runs", ["stream_id", "stime"], unique=False)
-    op.create_index(
-        "runs_trimmed",
-        "runs",
-        ["stream_id", "position"],
-        unique=False,
-        sqlite_where=sa.text("trimmed > 0"),
-        postgresql_where=sa.text("trimmed > 0"),
-    )
     op.create_table(
         "sequences",
         sa.Column("stream_id", serial, nullable=False),
@@ -182,13 +173,14 @@ def upgrade() -> None:
     op.create_table(
         "trimmed",
         sa.Column("stream_id", serial, nullable=False),
-        sa.Column("event_min", sa.BigInteger(), nullable=False),
-        sa.Column("event_max", sa.BigInteger(), nullable=False),
+        sa.Column("axis", sa.String(), nullable=False),
+        sa.Column("low", sa.BigInteger(), nullable=False),
+        sa.Column("high", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(
             ["stream_id"],
             ["streams.id"],
         ),
-        sa.PrimaryKeyConstraint("stream_id", "event_min"),
+        sa.PrimaryKeyConstraint("stream_id", "axis", "low"),
     )
     op.create_table(
         "views",

@@ -1,0 +1,39 @@
+"""How tasks tell the driver what they did: small reports, and errors that arrive as they were raised.
+
+Spark wraps what a task raises in its own words. A task that fails for a reason that the user must know
+therefore reports the error instead, and the driver raises it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from anabranch.model.errors import AnabranchError
+
+Report = dict[str, Any]
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[Report]]
+
+
+def collect_reports(frame: DataFrame, task: Task) -> list[Report]:
+    """Run a task over the partitions of a frame and gather what it reports."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for report in task(batches):
+                yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})
+        except AnabranchError as error:
+            yield pa.RecordBatch.from_pydict({"report": [json.dumps({"error": error.parts()})]})
+
+    return [json.loads(row.report) for row in frame.mapInArrow(run, "report STRING").collect()]
+
+
+def raise_reported(reports: list[Report]) -> None:
+    """Raise the first error that a task has reported."""
+    for report in reports:
+        if "error" in report:
+            raise AnabranchError(**report["error"])
