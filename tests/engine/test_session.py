@@ -85,3 +85,10 @@ def test_memory_fits_the_machine() -> None:
     assert local_memory(10 << 30) == "4096m"
     assert local_memory(1 << 40) == "16384m"
     assert machine_memory() > 1 << 29
+
+
+def test_settings_of_a_running_session_cannot_be_changed(warm_spark: Any, tmp_path: Path) -> None:
+    with ab.connect(tmp_path / "w", master="sc://127.0.0.1:1", memory="1g") as engine:
+        with pytest.raises(ab.AnabranchError) as caught:
+            _ = engine.spark
+        assert caught.value.id == "NOT_SUPPORTED"

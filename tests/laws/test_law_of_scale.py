@@ -21,7 +21,7 @@ import pytest
 import anabranch as ab
 from anabranch.log import tables
 from anabranch.log.headers import header_values, segment_values
-from anabranch.log.intervals import width_class
+from anabranch.log.intervals import class_mask, width_class
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadRange
 from anabranch.model.run import RunHeader, RunId, RunKind, Segment, Stability
@@ -44,7 +44,8 @@ def make_runs(log: Log, count: int) -> None:
             schema=pa.schema([*stream.spec.schema.arrow, pa.field("_ordinal", pa.int64())]),
         )
         pq.write_table(table, place / f"{position}.parquet")
-        segment = Segment(f"{directory}/{position}.parquet", 1, 1000, at, at)
+        # Ranges of several widths, as real runs have them.
+        segment = Segment(f"{directory}/{position}.parquet", 1, 1000, at, at + position % 5 * SECOND)
         segments.append(segment_values(segment, stream.id, intent.id, position, position, stime=at))
         header = RunHeader(
             stream.name, position, position, RunId(log.entry_point, position), at, None, None, RunKind.ROWS, 1, 0, 1000,
@@ -62,7 +63,8 @@ def make_runs(log: Log, count: int) -> None:
         connection.execute(
             tables.streams.update().values(
                 last_position=count, runs=count, rows=count, size=1000 * count, progress=at - SECOND,
-                event_min=START_US + SECOND, event_max=at, width_classes=1 << width_class(at, at),
+                event_min=START_US + SECOND, event_max=at,
+                width_classes=class_mask(width_class(at, at + n * SECOND) for n in range(5)),
             )
         )  # fmt: skip
     log.intents.release(intent)

@@ -51,27 +51,53 @@ def writer(place: str, phase: str, user: str) -> None:
 
     engine = ab.connect(place, master="local[2]", memory="1g")
     stream = engine.create_stream("impsns", COLUMNS, event_time="ts")
+    rows = frame(engine, int(user))
     java = [p.pid for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+    say("jvm", java[0])
     if phase == "before_segment":
-        _ = engine.spark
-        stop_before(write, "_prepared", stop)
+        stop_before(write, "collect_reports", stop)
     elif phase == "during_tasks":
-        stop_before(write, "_prepared", lambda: None)
+        rows = rows.mapInArrow(Blocking(f"{place}/in_task").run, rows.schema)
     elif phase == "before_header":
         stop_before(units.UnitOfWork, "commit", stop)
     elif phase == "inside_transaction":
-        stop_before(units, "commit_run", stop)
-    _ = engine.spark
-    java = [p.pid for p in psutil.Process().children(recursive=True) if "java" in p.name()]
-    say("jvm", java[0])
-    rows = frame(engine, int(user))
-    if phase == "during_tasks":
-        rows = rows.selectExpr(
-            f"if(reflect('java.lang.Thread', 'sleep', bigint(20)) IS NULL, {user}, {user}) user", "ts"
-        )
-        say("reached", phase)
+        stop_before(units, "end_intent", stop)
     stream.append(rows, run_id=("spark", int(user)))
     stop()
+
+
+class Blocking:
+    """One partition goes through and is written; in the other the task stops, having left a sign."""
+
+    def __init__(self, sign: str) -> None:
+        self.sign = sign
+
+    def run(self, batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1:
+            Path(self.sign).touch()
+            signal.pause()
+        yield from batches
+
+
+def nonsense(place: str) -> None:
+    """Settings with which Spark does not start, and then a session of somebody else that must survive."""
+    from pyspark.sql import SparkSession
+
+    for options in ({"master": "nonsense"}, {"memory": "lots"}):
+        with ab.connect(place, **options) as engine:  # type: ignore[arg-type]
+            try:
+                _ = engine.spark
+            except ab.AnabranchError as error:
+                say("error", error.id)
+    theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    with ab.connect(place) as engine:
+        say("shared", engine.spark.range(2).count())
+    say("theirs", theirs.range(3).count())
+    theirs.stop()
 
 
 def stop_before(owner: Any, name: str, action: Any) -> None:

@@ -41,6 +41,22 @@ def test_a_clean_end_leaves_no_jvm_and_no_noise(tmp_path: Path) -> None:
     assert err == "", "Spark's warnings are not the user's"
 
 
+def test_settings_that_do_not_work_and_sessions_of_others(tmp_path: Path) -> None:
+    out, _ = run("nonsense", str(tmp_path / "w"))
+    assert out == ["error SPARK_NOT_STARTED", "error SPARK_NOT_STARTED", "shared 2", "theirs 3"]
+
+
+def wait_for_a_task(place: Path, writer: subprocess.Popen[str]) -> str:
+    """Until one task has written its segment and another one is at work."""
+    sign = place / "in_task"
+    before = set((place / "data").rglob("*.parquet"))
+    while not (sign.exists() and set((place / "data").rglob("*.parquet")) - before):
+        assert writer.poll() is None, "the writer died by itself"
+        threading.Event().wait(0.1)
+    sign.unlink()
+    return "during_tasks"
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_ten_kills_of_a_writer_with_a_jvm(tmp_path: Path) -> None:
@@ -53,19 +69,14 @@ def test_ten_kills_of_a_writer_with_a_jvm(tmp_path: Path) -> None:
             command("writer", str(tmp_path), phase, str(kill + 1)), cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         assert writer.stdout is not None
-        said: dict[str, str] = {}
-        for line in writer.stdout:
-            word, value = line.split()
-            said[word] = value
-            if word == "reached":
-                break
-        if phase == "during_tasks":  # a segment is being written by a Spark task when the driver dies
-            writer.send_signal(signal.SIGSTOP)
-        java = psutil.Process(int(said["jvm"]))
+        said = writer.stdout.readline().split()
+        java = psutil.Process(int(said[1]))
+        in_task = phase == "during_tasks"
+        reached = wait_for_a_task(tmp_path, writer) if in_task else writer.stdout.readline().split()[1]
         writer.send_signal(signal.SIGKILL)
         writer.wait()
         assert not psutil.wait_procs([java], timeout=60)[1], "the JVM ends with its driver"
-        died[phase] += 1
+        died[reached] += 1
         if phase == "after_transaction":
             committed.append(kill + 1)
     print("\nkills by phase:", dict(died))

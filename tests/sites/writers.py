@@ -57,8 +57,9 @@ class Stage:
             return written
 
         def commit_run(*args: Any, **options: Any) -> Any:
-            self.enter(Phase.INSIDE_TRANSACTION)
-            return commit(*args, **options)
+            header = commit(*args, **options)
+            self.enter(Phase.INSIDE_TRANSACTION)  # everything is written, nothing is committed
+            return header
 
         units.write_segments = write_segments  # type: ignore[assignment]
         units.commit_run = commit_run  # type: ignore[assignment]
@@ -97,9 +98,9 @@ def racing_writer(place: str, catalog: str | None, writer: int, runs: int, pipe:
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def engine_process(place: str, pipe: Connection) -> None:
+def engine_process(place: str, catalog: str | None, pipe: Connection) -> None:
     """Take the lease, prepare a step, and commit it when told to."""
-    with Log(place) as log:
+    with Log(place, catalog) as log:
         base = log.stream("impsns")
         derived = log.create_stream(make_spec("derived"))
         lease = log.leases.acquire("first engine")
