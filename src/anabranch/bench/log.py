@@ -63,7 +63,11 @@ def bench_log(*, small: bool = False, quiet: bool = False) -> Report:
 
 
 def _impressions(rows: int, seed: int) -> pa.Table:
+    """Ad impressions in order of arrival: 5 % of them up to an hour late, 0.5 % up to a day."""
     chance = np.random.default_rng(seed)
+    late = np.where(chance.random(rows) < 0.05, chance.random(rows) * 3_600_000_000, 0)
+    very_late = np.where(chance.random(rows) < 0.005, chance.random(rows) * 86_400_000_000, 0)
+    times = _START_US + np.arange(rows) * 400 - np.maximum(late, very_late).astype("int64")
     countries = pa.array(["de", "fr", "it", "jp", "us"])
     return pa.table(
         {
@@ -71,7 +75,7 @@ def _impressions(rows: int, seed: int) -> pa.Table:
             "campaign": pa.array(chance.integers(0, 1_000, rows), pa.int32()),
             "price": chance.random(rows),
             "country": countries.take(pa.array(chance.integers(0, 5, rows))),
-            "ts": pa.array(_START_US + np.arange(rows) * 400, pa.timestamp("us", "UTC")),
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
         }
     )
 
