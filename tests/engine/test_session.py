@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.engine.driver import local_memory, machine_memory
 from anabranch.engine.java import require_java
-from anabranch.engine.session import SQL_SETTINGS, local_memory, machine_memory
+from anabranch.engine.session import SQL_SETTINGS
 
 
 def test_an_adopted_session_is_neither_changed_nor_stopped(warm_spark: Any, tmp_path: Path) -> None:

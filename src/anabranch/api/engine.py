@@ -10,8 +10,9 @@ from typing import Self
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.api.stream import Stream
+from anabranch.engine.driver import SessionOptions
 from anabranch.engine.read import dataframe
-from anabranch.engine.session import Session, SessionOptions
+from anabranch.engine.session import Session
 from anabranch.log.gc import GRACE_US, Collected
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadPlan, ReadRange
