@@ -32,7 +32,7 @@ def test_reads_are_the_same_after_compaction(engine: ab.Engine) -> None:
     before = [rows(stream.read(log_columns=True, **r)) for r in ranges]
     plain = [rows(stream.read(**r)) for r in ranges]
     done = stream.compact()
-    assert (done.rows, done.segments_before, done.segments_after) == (15, 15, 2)
+    assert (done.rows, done.segments_read, done.segments_written) == (15, 15, 2)
     assert [rows(stream.read(log_columns=True, **r)) for r in ranges] == before
     assert [rows(stream.read(**r)) for r in ranges] == plain
     (header,) = stream.runs()
@@ -50,11 +50,11 @@ def test_what_is_held_is_left_alone(engine: ab.Engine) -> None:
     for number in range(20):
         stream.append([{"id": number, "ts": START}])
     stream.hold("subscriber", 10)
-    assert stream.compact().segments_before == 10
+    assert stream.compact().segments_read == 10
     assert [h.position for h in stream.runs()] == list(range(10, 21))
     engine.create_view("from_five", "impsns", start=5)
     stream.release("subscriber")
     assert stream.compact().rows == 0
     engine.drop_view("from_five")
-    assert stream.compact().segments_before == 11
+    assert stream.compact().segments_read == 11
     assert sorted(r.id for r in stream.read().collect()) == list(range(20))

@@ -144,8 +144,7 @@ def check_scale(tmp_path: Path, count: int) -> None:
             short.log.close()
             long.log.close()
             for engine in engines.values():
-                while engine.stream("impsns").compact().rows:
-                    pass
+                engine.stream("impsns").compact()
     finally:
         for engine in engines.values():
             engine.close()

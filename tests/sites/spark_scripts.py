@@ -128,7 +128,7 @@ def cluster(place: str) -> None:
             stream.append([{"user": user, "ts": "2026-01-01T00:00:00Z"}])
         segments._write_one = forbidden  # type: ignore[assignment]
         done = stream.compact()
-        say("compacted", done.rows, done.segments_after)
+        say("compacted", done.rows, done.segments_written)
         (Path(place) / "x.jsonl").write_text('{"user": 5, "ts": "2026-01-01T00:00:00Z"}\n')
         say("loaded", stream.load(Path(place) / "x.jsonl").rows)
         say("read", stream.read(log_columns=True).where("_position IS NOT NULL").count())

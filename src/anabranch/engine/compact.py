@@ -20,16 +20,30 @@ from anabranch.model.stream import StreamSpec
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did."""
+    """What a compaction did, in all its passes: a later one may take up what an earlier one has written."""
 
     rows: int = 0
-    segments_before: int = 0
-    segments_after: int = 0
+    segments_read: int = 0
+    segments_written: int = 0
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(
+            self.rows + other.rows,
+            self.segments_read + other.segments_read,
+            self.segments_written + other.segments_written,
+        )
 
 
-def compact(log: Log, session: Session, stream: StreamState, **options: int) -> Compacted:
-    """Rewrite the small segments below the horizon and fold their headers."""
-    plan = log.plan_compaction(stream, **options)
+def compact(log: Log, session: Session, stream: StreamState) -> Compacted:
+    """Rewrite the small segments below the horizon and fold their headers, some at a time, until none are left."""
+    total = Compacted()
+    while (done := _compact_some(log, session, stream)).rows:
+        total += done
+    return total
+
+
+def _compact_some(log: Log, session: Session, stream: StreamState) -> Compacted:
+    plan = log.plan_compaction(stream)
     if not plan.segments:
         log.commit_compaction(plan, [], None)
         return Compacted()

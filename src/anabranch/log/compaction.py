@@ -17,10 +17,10 @@ import sqlalchemy as sa
 
 from anabranch.log import tables
 from anabranch.log.gc import release_files
-from anabranch.log.headers import insert_segments, logged_from, note_classes, segment_values
+from anabranch.log.headers import insert_segments, logged_from, segment_values
 from anabranch.log.horizon import horizon
 from anabranch.log.intents import end_intent, require_open
-from anabranch.log.intervals import merge_ranges
+from anabranch.log.intervals import class_mask, merge_ranges
 from anabranch.log.rewrite import GROUP_ROWS, group_segments
 from anabranch.log.segments import SPAN_US
 from anabranch.model.errors import AnabranchError
@@ -96,10 +96,22 @@ def commit_compaction(
             connection, [segment_values(s, plan.stream_id, intent_id, *s.options["positions"]) for s in written]
         )
         release_files(connection, [s.segment.path for s in plan.segments], now)
-        note_classes(connection, plan.stream_id, written)
+        _recount_classes(connection, plan.stream_id)
     _fold_headers(connection, plan.stream_id, plan.up_to)
     if intent_id is not None:
         end_intent(connection, intent_id)
+
+
+def _recount_classes(connection: sa.Connection, stream_id: int) -> None:
+    """Which width classes still occur, now that the segments are few: searches by event time look for each."""
+    table, streams = tables.segments, tables.streams
+    found = connection.execute(
+        sa.select(table.c.width_class)
+        .where(table.c.stream_id == stream_id, table.c.width_class.is_not(None))
+        .distinct()
+    ).scalars()
+    mask = class_mask(iter(found))
+    connection.execute(streams.update().where(streams.c.id == stream_id).values(width_classes=mask))
 
 
 def _require_unchanged(connection: sa.Connection, plan: CompactionPlan, place: str) -> None:
