@@ -75,6 +75,12 @@ def test_positions_and_stretches_of_time(stream: Stream) -> None:
     for bad in (0, -1, "1", True):
         with pytest.raises(ab.AnabranchError):
             stream.read(starting_position=bad)  # type: ignore[arg-type]
+        with pytest.raises(ab.AnabranchError):
+            stream.runs(newest=bad)  # type: ignore[arg-type]
+    with pytest.raises(ab.AnabranchError, match="not before the start"):
+        stream.read(starting_position=3, ending_position=2)
+    with pytest.raises(ab.AnabranchError, match="not before the start"):
+        stream.read(from_time=START, to_time=START - timedelta(hours=1))
 
 
 def test_a_read_opens_only_what_can_hold_it(stream: Stream) -> None:
@@ -157,9 +163,11 @@ def test_narrow_numbers_widen(engine: ab.Engine) -> None:
 def test_rows_set_aside_can_be_queried(engine: ab.Engine, stream: Stream) -> None:
     stream.append([row(1), {**row(2), "ts": None}], on_bad_rows="quarantine")
     bad = spark_rows(engine, 4).selectExpr("user + 10 user", "campaign", "if(user < 2, timestamp'1850-01-01', ts) ts")
-    header = stream.append(bad, on_bad_rows="quarantine")
+    header = stream.append(bad, on_bad_rows="quarantine", source="s")
     assert (header.rows, header.quarantined) == (2, 2)
-    aside = {r.user: r._reason for r in stream.quarantined().collect()}
+    found = stream.quarantined().collect()
+    assert {(r.user, r._position, r._source) for r in found} == {(2, 1, None), (10, 2, "s"), (11, 2, "s")}
+    aside = {r.user: r._reason for r in found}
     assert aside == {2: "no event time", 10: "absurd event time", 11: "absurd event time"}
     assert users(stream.read()) == [1, 12, 13]
 
@@ -188,6 +196,8 @@ def test_keyed_streams_take_revisions(engine: ab.Engine) -> None:
         (4, 0, "delete"),
         (4, 1, "delete"),
     ]
+    plain = stream.read(from_time=START + timedelta(seconds=5)).collect()
+    assert [r.user for r in plain] == [1], "deletions only for those who can tell"
     later = stream.read(from_time=START + timedelta(seconds=5), log_columns=True).collect()
     assert sorted((r._position, r.user) for r in later) == [(2, 1), (3, 2)], "a deletion by key concerns any time"
 
@@ -296,3 +306,16 @@ def test_a_stream_ends_with_its_engine(tmp_path: Path) -> None:
     with pytest.raises(ab.AnabranchError) as caught:
         stream.append([row(1)])
     assert caught.value.id == "ENGINE_CLOSED"
+
+
+def test_local_times_in_dataframes(engine: ab.Engine, stream: Stream) -> None:
+    theirs = engine.spark.newSession()
+    theirs.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    frame = theirs.sql("SELECT 1 user, 'a' campaign, timestamp_ntz'2026-01-01 01:00:00' ts")
+    with pytest.raises(ab.AnabranchError) as caught:
+        stream.append(frame)
+    assert caught.value.id == "TIME_ZONE"
+    assert stream.append(frame, time_zone="Europe/Paris").event_min == START_US
+    with pytest.raises(ab.AnabranchError) as caught:
+        stream.append(frame, time_zone="Nowhere")
+    assert caught.value.id == "TIME_ZONE"

@@ -89,6 +89,10 @@ def test_memory_fits_the_machine() -> None:
 
 
 def test_settings_of_a_running_session_cannot_be_changed(warm_spark: Any, tmp_path: Path) -> None:
+    for options in ({"memory": "3g"}, {"ui": True}, {"config": {"spark.x": "1"}}):
+        with ab.connect(tmp_path / "w", **options) as engine, pytest.raises(ab.AnabranchError) as caught:  # type: ignore[arg-type]
+            _ = engine.spark
+        assert caught.value.id == "SESSION_CONFLICT"
     with ab.connect(tmp_path / "w", master="sc://127.0.0.1:1", memory="1g") as engine:
         with pytest.raises(ab.AnabranchError) as caught:
             _ = engine.spark

@@ -90,6 +90,9 @@ def test_views_have_one_meaning_each(log: Log, stream: StreamState) -> None:
     assert caught.value.id == "UNKNOWN_VIEW"
     with pytest.raises(AnabranchError, match="both ends as positions"):
         declare_view("w", "impsns", 1, "-1 hour")
+    for start, end in ((10, 5), ("-1 hour", "-2 hours"), (-2, -3)):
+        with pytest.raises(AnabranchError, match="not before the start"):
+            declare_view("w", "impsns", start, end)
 
 
 def test_retention_keeps_to_the_history_bound(log: Log, stream: StreamState) -> None:
@@ -156,4 +159,4 @@ def test_positions_are_checked(log: Log, stream: StreamState) -> None:
     with pytest.raises(AnabranchError) as caught:
         log.drop_stream("impsns")
     assert caught.value.id == "STREAM_IN_USE"
-    assert "subscription 'x'" in caught.value.got
+    assert "hold 'x'" in caught.value.got

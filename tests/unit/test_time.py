@@ -46,8 +46,8 @@ def test_instants() -> None:
     moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert instant_us("2026-01-01T13:00:00+01:00", "test") == instant_us(moment, "test")
     assert to_datetime(instant_us(moment, "test")) == moment
-    assert instant_text(instant_us(moment, "test")) == "2026-01-01 12:00:00"
-    assert instant_text(1_500) == "1970-01-01 00:00:00.001500"
+    assert instant_text(instant_us(moment, "test")) == "2026-01-01 12:00:00Z"
+    assert instant_text(1_500) == "1970-01-01 00:00:00.001500Z"
     assert instant_text(10**18).endswith("us")
 
 

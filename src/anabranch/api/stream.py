@@ -90,8 +90,9 @@ class Stream:
     ) -> RunHeader:
         """Commit Parquet, JSON lines or CSV files by reference, as one run: all of them or none.
 
-        Nothing is copied, so the files must stay as they are; each read checks that they did. Columns that
-        the stream does not have are ignored. Text without a time zone is read as UTC, or as `time_zone` says.
+        Nothing is copied, so the files must stay as they are; each call of `read()` checks that they did.
+        Columns that the stream does not have are ignored. Text without a time zone is read as UTC, or as
+        `time_zone` says.
         """
         with self.unit_of_work(source=source, run_id=run_id, on_bad_rows=on_bad_rows) as work:
             work.load(paths, format=format, time_zone=time_zone, options=options)
@@ -151,7 +152,10 @@ class Stream:
         """Rows as they were logged: positions inclusive, event times from inclusive to exclusive.
 
         `tentative` adds the rows of speculative units of work. `log_columns` adds where each row stands in
-        the log: `_position`, `_ordinal`, `_stime`, `_source`, `_change_type`, `_stability`.
+        the log: `_position`, `_ordinal`, `_stime`, `_source`, `_change_type`, `_stability`. In a keyed stream
+        deletions are rows of the log too; those by key have no event time, and a read of a stretch of event
+        time has them only with `log_columns`, since they may concern it. Files taken by reference are checked
+        when this is called, not each time the DataFrame is used.
         """
         place = f"read stream {self.name!r}"
         wanted = ReadRange(
@@ -161,16 +165,19 @@ class Stream:
             to_time=None if to_time is None else instant_us(to_time, f"{place}, to_time="),
             tentative=tentative,
         )
+        _require_forward(starting_position, ending_position, f"{place}, positions")
+        _require_forward(wanted.from_time, wanted.to_time, f"{place}, event times")
         plan = self._log.plan(self.name, wanted)
         return dataframe(self._session.spark, plan, self._log.root, log_columns=log_columns)
 
     def quarantined(self) -> DataFrame:
-        """Rows that were set aside when they came, with the reason."""
+        """Rows that were set aside when they came, with `_reason`, and `_position` and `_source` of their run."""
         plan = self._log.plan(self.name, ReadRange(role=Role.QUARANTINE))
         return quarantined(self._session.spark, plan, self._log.root)
 
     def runs(self, newest: int | None = None) -> list[RunHeader]:
         """The headers of the log in order, or of its newest few."""
+        _position(newest, "newest=")
         return self._log.headers(self._state, newest=newest)
 
     def views(self) -> list[View]:
@@ -208,7 +215,7 @@ class Work:
     def append(self, data: Any, *, time_zone: str | None = None) -> None:
         """Add rows, Arrow data, a pandas or a Spark DataFrame."""
         if isinstance(data, DataFrame):
-            write_dataframe(data, self._unit)
+            write_dataframe(data, self._unit, time_zone=time_zone)
         else:
             self._unit.append(data, time_zone=time_zone)
 
@@ -257,6 +264,21 @@ class Work:
 def _position(value: int | None, place: str) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise AnabranchError(
-            "BAD_ARGUMENT", place=place, need="a position, from 1", got=repr(value), next_step="Correct it."
+            "BAD_ARGUMENT",
+            place=place,
+            need="a whole number from 1",
+            got=repr(value),
+            next_step="The first position is 1; leave it out for no limit.",
         )
     return value
+
+
+def _require_forward(start: int | None, end: int | None, place: str) -> None:
+    if start is not None and end is not None and end < start:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=place,
+            need="an end that is not before the start",
+            got=f"{start} to {end}",
+            next_step="Swap the two.",
+        )

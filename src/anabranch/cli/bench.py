@@ -16,10 +16,10 @@ _BENCHES = {"log": bench_log}
 
 @click.command()
 @click.argument("name", type=click.Choice(sorted(_BENCHES)))
-@click.option("--small", is_flag=True, help="A few seconds' worth, for correctness; its ratios mean nothing.")
+@click.option("--small", is_flag=True, help="Quick, for correctness; its ratios mean nothing.")
 @json_option
 def bench(name: str, small: bool, as_json: bool) -> None:
-    """Measure NAME against a rival that does only the same I/O."""
+    """Measure against a rival that does only the I/O, and syncs, checks and records nothing."""
     report = _BENCHES[name](small=small, quiet=as_json)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))

@@ -34,8 +34,9 @@ def log(stream: str, newest: int, warehouse: str, catalog: str | None, as_json: 
         console().print(f"No runs in {stream}.")
         return
     console().print(runs_table(f"Log of {stream}", headers))
-    if state.runs > len(headers):
-        console().print(f"{count(state.runs - len(headers))} older runs not shown; --newest shows more.", style="dim")
+    older = headers[0].first_position - 1
+    if older:
+        console().print(f"{count(older)} older not shown; --newest shows more.", style="dim")
 
 
 def runs_table(title: str, headers: list[RunHeader]) -> Any:

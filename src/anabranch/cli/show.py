@@ -16,7 +16,7 @@ from anabranch.model.time import instant_text
 Command = Callable[..., Any]
 
 
-_PIPE_WIDTH = 100
+_PIPE_WIDTH = 400
 
 
 def console() -> Console:
@@ -28,8 +28,17 @@ def console() -> Console:
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Sequence[str] = ()) -> Group:
     """A plain table under its title; the columns named in `right` hold numbers."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", no_wrap=True, header_style="dim")
+    for index, column in enumerate(columns):
+        # Where the terminal is narrow, names are folded; numbers and times never are.
+        name = column in ("stream", "source")
+        width = max([len(column), *(len(row[index]) for row in rows)])
+        made.add_column(
+            column,
+            justify="right" if column in right else "left",
+            header_style="dim",
+            overflow="fold",
+            min_width=None if name else width,
+        )
     for row in rows:
         made.add_row(*row)
     return Group(Text(title, style="bold"), made)
@@ -61,11 +70,15 @@ class Times:
         return whole[11:] if self.day else whole
 
     def range(self, first: int | None, last: int | None) -> str:
-        return "" if first is None or last is None else f"{self.text(first)} .. {self.text(last)}"
+        if first is None or last is None:
+            return ""
+        start, end = self._text(first), self._text(last)
+        same_day = start[:10] == end[:10]
+        return f"{self.text(first)} .. {end[11:] if same_day else end}"
 
     @staticmethod
     def _text(moment: int) -> str:
-        return instant_text(moment - moment % 1_000_000)
+        return instant_text(moment - moment % 1_000_000).removesuffix("Z")
 
 
 def count(number: int) -> str:

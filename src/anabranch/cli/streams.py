@@ -34,7 +34,7 @@ def streams_table(found: list[StreamState]) -> Any:
     rows = [
         (
             state.name,
-            count(state.rows),
+            count(state.rows - state.trimmed),
             count(state.runs),
             count(state.sources),
             times.range(state.event_min, state.event_max),
@@ -59,7 +59,8 @@ def _as_json(state: StreamState) -> dict[str, Any]:
         "history": None if spec.history is None else duration_text(spec.history),
         "position": state.last_position,
         "runs": state.runs,
-        "rows": state.rows,
+        "rows": state.rows - state.trimmed,
+        "rows_gone": state.trimmed,
         "quarantined": state.quarantined,
         "sources": state.sources,
         "size": state.size,

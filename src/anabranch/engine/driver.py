@@ -43,6 +43,7 @@ class LocalDriver:
     lock = threading.Lock()
     users = 0
     context: SparkContext | None = None  # the one that we started
+    options = SessionOptions()
     launched_jvm = False
     log: str | None = None
 
@@ -60,7 +61,7 @@ class LocalDriver:
                 )
             if running is None:
                 cls._start(options)
-            elif running is not cls.context and (options.memory or options.config or options.ui):
+            elif not cls._has(options, running):
                 raise AnabranchError(
                     "SESSION_CONFLICT",
                     place="memory=, config= or ui=",
@@ -73,6 +74,16 @@ class LocalDriver:
             return session.newSession()
 
     @classmethod
+    def _has(cls, options: SessionOptions, running: SparkContext) -> bool:
+        """Whether the running driver is what is asked for; what is not asked for is any."""
+        ours = cls.options if running is cls.context else SessionOptions()
+        return (
+            options.memory in (None, ours.memory)
+            and options.ui in (False, ours.ui)
+            and (not options.config or dict(options.config) == dict(ours.config))
+        )
+
+    @classmethod
     def _start(cls, options: SessionOptions) -> None:
         require_java()
         builder = SparkSession.builder
@@ -80,6 +91,7 @@ class LocalDriver:
             builder = builder.config(name, value)
         descriptor, cls.log = tempfile.mkstemp(prefix="anabranch-spark-", suffix=".log")
         cls.launched_jvm = SparkContext._gateway is None
+        cls.options = options
         try:
             with _stderr_to(descriptor):
                 cls.context = builder.getOrCreate().sparkContext

@@ -9,6 +9,7 @@ other, only not ours.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -52,7 +53,7 @@ def load_files(
     files = expand(paths, place)
     formats = {file_format or format_of(path, place) for path in files}
     if len(formats) > 1:
-        raise unreadable(place, "files of one format in a call", ", ".join(sorted(formats)), "Load them separately.")
+        raise _bad_argument(place, "files of one format in a call", ", ".join(sorted(formats)), "Load them separately.")
     kind = formats.pop()
     read_options = _checked_options(kind, options or {}, time_zone, place)
     facts = _inspect_all(session, files, kind, spec, read_options)
@@ -64,21 +65,24 @@ def load_files(
 
 def _checked_options(kind: str, options: Mapping[str, str], time_zone: str | None, place: str) -> dict[str, Any]:
     if kind not in _READ_OPTIONS:
-        raise unreadable(place, "format='parquet', 'json' or 'csv'", repr(kind), "Choose one of them.")
+        raise _bad_argument(f"{place}, format=", "'parquet', 'json' or 'csv'", repr(kind), "Choose one of them.")
     unknown = [name for name in options if name not in _READ_OPTIONS[kind]]
     if unknown:
-        raise AnabranchError(
-            "BAD_ARGUMENT",
-            place=f"{place}, options=",
-            need=f"options among {', '.join(_READ_OPTIONS[kind]) or 'none'} for {kind}",
-            got=", ".join(unknown),
-            next_step="Read the files with Spark and append() the DataFrame if they need other options.",
+        raise _bad_argument(
+            f"{place}, options=",
+            f"options among {', '.join(_READ_OPTIONS[kind]) or 'none'} for {kind}",
+            ", ".join(unknown),
+            "Read the files with Spark and append() the DataFrame if they need other options.",
         )
     checked: dict[str, Any] = dict(options)
     if time_zone is not None:
         check_zone(time_zone, place)
         checked["time_zone"] = time_zone
     return checked
+
+
+def _bad_argument(place: str, need: str, got: str, next_step: str) -> AnabranchError:
+    return AnabranchError("BAD_ARGUMENT", place=place, need=need, got=got, next_step=next_step)
 
 
 def _inspect_all(
@@ -182,7 +186,9 @@ def _cause(error: Exception) -> str:
     """The line of Spark's message that says what was wrong with the file."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "Caused by" in line or "[" in line[:2]]
-    return (telling[-1] if telling else lines[0])[:400]
+    line = telling[-1] if telling else lines[0]
+    # Without Java's class names and SQL states, which say nothing about the file.
+    return re.sub(r"^(Caused by: )?([\w.$]+(Exception|Error): )*", "", line).partition(" SQLSTATE")[0][:400]
 
 
 def _require_good(facts: Sequence[FileFacts], unit: UnitOfWork) -> None:

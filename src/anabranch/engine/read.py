@@ -50,22 +50,28 @@ def dataframe(spark: SparkSession, plan: ReadPlan, root: Path, *, log_columns: b
     if not frames:
         return spark.createDataFrame([], _result_schema(plan.spec)).select(*names)
     united = reduce(DataFrame.unionByName, [frame.select(*names) for frame in frames])
-    return united.where(_in_time(plan)) if _bounded(plan) else united
+    return united.where(_in_time(plan, log_columns)) if _bounded(plan) else united
 
 
 def quarantined(spark: SparkSession, plan: ReadPlan, root: Path) -> DataFrame:
-    """Rows that were set aside on entry, with the reason, from a plan over the quarantine role."""
+    """Rows that were set aside on entry, with the reason and their run, from a plan over the quarantine role."""
     schema = T.StructType([*spark_schema(plan.spec.schema), T.StructField("_reason", T.StringType())])
-    own = [s for s in plan.segments if not s.segment.reference]
-    frames = [spark.createDataFrame([], schema)]
+    own = {str(root / s.segment.path): s for s in plan.segments if not s.segment.reference}
+    names = [*schema.names, "_position", "_source"]
+    empty = spark.createDataFrame([], schema)
+    frames = [
+        empty.select("*", F.lit(None).cast("bigint").alias("_position"), F.lit(None).cast("string").alias("_source"))
+    ]
     if own:
-        frames.append(spark.read.schema(schema).parquet(*(literal_path(str(root / s.segment.path)) for s in own)))
+        frame = spark.read.schema(schema).parquet(*map(literal_path, own))
+        frames.append(_with_facts(spark, frame, own).select(*names))
     for group in _alike([s for s in plan.segments if s.segment.reference]):
         frame = _scan_references(spark, plan.spec, group)
         time = F.col(plan.spec.event_time)
         reason = F.when(time.isNull(), NO_EVENT_TIME).otherwise(ABSURD_EVENT_TIME)
         bad = frame.where(~admissible(plan.spec, group[0].segment.options["bounds"]))
-        frames.append(bad.select(*plan.spec.schema.names, reason.alias("_reason")))
+        located = _with_facts(spark, bad, {s.segment.path: s for s in group})
+        frames.append(located.withColumn("_reason", reason).select(*names))
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -85,15 +91,15 @@ def _bounded(plan: ReadPlan) -> bool:
     return plan.range.from_time is not None or plan.range.to_time is not None
 
 
-def _in_time(plan: ReadPlan) -> Column:
+def _in_time(plan: ReadPlan, log_columns: bool) -> Column:
     time = F.col(plan.spec.event_time)
     inside = F.lit(True)
     if plan.range.from_time is not None:
         inside = inside & (time >= F.lit(to_datetime(plan.range.from_time)))
     if plan.range.to_time is not None:
         inside = inside & (time < F.lit(to_datetime(plan.range.to_time)))
-    # Deletions by key have no event time and may concern any stretch of it.
-    return inside | time.isNull() if plan.spec.key else inside
+    # Deletions by key have no event time and may concern any stretch of it; who cannot tell them apart gets none.
+    return inside | time.isNull() if plan.spec.key and log_columns else inside
 
 
 def _own(

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from anabranch.engine.read import spark_schema
 from anabranch.engine.reports import Report, collect_reports, raise_reported
 from anabranch.log.intake import bad_event_time, null_value, refused, samples, with_reason
-from anabranch.log.rows import CHANGE_TYPE
+from anabranch.log.rows import CHANGE_TYPE, check_zone
 from anabranch.log.segments import SegmentLayout, numbered, remove_files, write_segments
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
@@ -31,9 +31,10 @@ from anabranch.model.stream import StreamSpec, unknown_column
 _PARTITION_SHIFT = 33
 
 
-def write_dataframe(frame: DataFrame, unit: UnitOfWork) -> None:
-    """Append a DataFrame to a unit of work."""
-    prepared = _prepared(frame, unit.spec)
+def write_dataframe(frame: DataFrame, unit: UnitOfWork, *, time_zone: str | None = None) -> None:
+    """Append a DataFrame to a unit of work; times without a zone are read in `time_zone`."""
+    check_zone(time_zone, f"append to stream {unit.spec.name!r}")
+    prepared = _prepared(frame, unit.spec, time_zone)
     layout = replace(unit.layout(), threads=1)  # Spark has given the other cores to other tasks
     task = _Task(layout, unit.spec, unit.bounds, unit.on_bad_rows, unit.next_ordinal)
     reports = collect_reports(prepared, task.reports)
@@ -83,7 +84,7 @@ def _refuse_bad(reports: list[Report], unit: UnitOfWork) -> None:
         )
 
 
-def _prepared(frame: DataFrame, spec: StreamSpec) -> DataFrame:
+def _prepared(frame: DataFrame, spec: StreamSpec, time_zone: str | None) -> DataFrame:
     """Exactly the stream's columns, in its types; a type that would have to be guessed is refused."""
     place = f"append to stream {spec.name!r}"
     for name in frame.columns:
@@ -103,6 +104,11 @@ def _prepared(frame: DataFrame, spec: StreamSpec) -> DataFrame:
     for field in spec.schema:
         have = Schema.parse({"c": frame.schema[field.name].dataType.simpleString()}, f"{place}, column {field.name!r}")
         given = have.fields[0].type
+        if (given, field.type) == ("TIMESTAMP_NTZ", "TIMESTAMP") and time_zone:
+            # Moved to the session's zone, in which the cast then reads it: whatever that zone is.
+            local = F.convert_timezone(F.lit(time_zone), F.current_timezone(), F.col(field.name))
+            columns.append(local.cast("timestamp").alias(field.name))
+            continue
         if given != field.type and not widens(given, field.type):
             zone = {given, field.type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
             raise AnabranchError(
@@ -110,7 +116,9 @@ def _prepared(frame: DataFrame, spec: StreamSpec) -> DataFrame:
                 place=f"{place}, column {field.name!r}",
                 need=field.type,
                 got=given,
-                next_step="Cast the column in the DataFrame first; nothing was written.",
+                next_step="Pass time_zone= to say in which zone its times are."
+                if zone
+                else "Cast the column in the DataFrame first; nothing was written.",
             )
         columns.append(F.col(field.name).cast(targets[field.name].dataType))
     if CHANGE_TYPE in frame.columns:

@@ -41,7 +41,8 @@ class StreamState:
     last_position: int
     progress: int | None
     runs: int
-    rows: int
+    rows: int  # ever committed
+    trimmed: int  # of those, removed by retention
     quarantined: int
     size: int
     event_min: int | None
@@ -169,6 +170,7 @@ class Log:
             progress=row.progress,
             runs=row.runs,
             rows=row.rows,
+            trimmed=row.trimmed,
             quarantined=row.quarantined,
             size=row.size,
             event_min=row.event_min,
@@ -271,7 +273,7 @@ class Log:
             return ReadRange(first_position=None if start is None else max(start, 1), last_position=end)
         return ReadRange(from_time=start, to_time=end)
 
-    def hold(self, stream: StreamState, name: str, position: int, kind: str = "subscription") -> None:
+    def hold(self, stream: StreamState, name: str, position: int, kind: str = "hold") -> None:
         """Keep what comes after a position from being removed, until it is moved or released."""
         with self.catalog.write() as connection:
             positions.set_position(connection, stream.id, name, position, kind)

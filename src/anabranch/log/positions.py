@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.model.errors import AnabranchError
 
-KINDS = ("query", "subscription", "as_of")
+KINDS = ("query", "subscription", "as_of", "hold")
 
 
 @dataclass(frozen=True)

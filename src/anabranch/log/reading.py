@@ -142,15 +142,15 @@ def _require_history(connection: sa.Connection, stream: Any, wanted: ReadRange) 
     if wanted.first_position is not None or wanted.last_position is not None:
         high = _trimmed_until(connection, stream, POSITION, wanted.first_position, wanted.last_position)
         if high is not None:
-            asked = f"positions from {wanted.first_position or 1} to {wanted.last_position or 'the newest'}"
-            raise _gone(stream, asked, f"rows of positions up to {high} are gone",
-                        f"Start after position {high}, or read by event time.")  # fmt: skip
+            raise _gone(stream, f"positions after {high}, since rows of positions up to {high} are gone",
+                        f"positions {wanted.first_position or 1} to {wanted.last_position or 'the newest'}",
+                        "Start later, or read by event time.")  # fmt: skip
     if wanted.timed:
         until = None if wanted.to_time is None else wanted.to_time - 1
         high = _trimmed_until(connection, stream, EVENT, wanted.from_time, until)
         if high is not None:
-            asked = f"event times from {instant_text(wanted.from_time) or 'the beginning'}"
-            raise _gone(stream, asked, f"rows up to {instant_text(high)} are gone",
+            raise _gone(stream, f"event times after {instant_text(high)}, since rows up to there are gone",
+                        f"event times from {instant_text(wanted.from_time) or 'the beginning'}",
                         "Start later, or declare a longer history before rows are removed.")  # fmt: skip
 
 

@@ -233,6 +233,12 @@ def _csv_header(head: bytes, options: Mapping[str, Any], place: str) -> list[str
 
 def _require_columns(found: Sequence[str], spec: StreamSpec, place: str) -> None:
     missing = [name for name in spec.schema.names if name not in found]
+    if not found:
+        raise unreadable(place, "a file that names its columns", "an empty one")
+    if missing and len(found) == 1 and len(missing) > 1 and any(mark in found[0] for mark in ";\t|"):
+        mark = next(mark for mark in ";\t|" if mark in found[0])
+        got, next_step = f"one column, {found[0]!r}", f"Say how they are separated with options={{'sep': {mark!r}}}."
+        raise unreadable(place, f"columns {', '.join(spec.schema.names)}", got, next_step)
     if missing:
         raise AnabranchError(
             "UNKNOWN_COLUMN",

@@ -69,6 +69,14 @@ def declare_view(name: str, stream: str, start: ViewEnd, end: ViewEnd) -> View:
             got=f"start={start!r}, end={end!r}",
             next_step="Use one kind for both.",
         )
+    if first.moves == last.moves and None not in (first.value, last.value) and last.value < first.value:  # type: ignore[operator]
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=place,
+            need="an end that is not before the start",
+            got=f"start={start!r}, end={end!r}",
+            next_step="Swap the two.",
+        )
     return View(name, stream, axes.pop() if axes else POSITION, first, last)
 
 

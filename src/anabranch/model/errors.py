@@ -63,7 +63,7 @@ class AnabranchError(Exception):
         self.need = need
         self.got = got
         self.next_step = next_step
-        super().__init__(f"{error_id}: {place}: need {need}; got {got}. {next_step}")
+        super().__init__(f"{error_id}: {place}: need {need}; got {got.rstrip('.')}. {next_step}")
 
     def parts(self) -> dict[str, str]:
         """The error as plain values, from which `AnabranchError(**parts)` makes it again: how tasks send it home."""

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from anabranch.model.errors import AnabranchError
+from anabranch.model.time import instant_text
 
 _NAME_MOST = 255
 
@@ -137,7 +138,7 @@ class RunDraft:
         return min(lows, default=None), max(highs, default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunHeader:
     """What the log knows of a run once it is committed."""
 
@@ -165,6 +166,14 @@ class RunHeader:
     schema_version: int
     trimmed: int = 0  # rows that retention has removed
     duplicate: bool = False  # this answer repeats an earlier commit of the same run id
+
+    def __repr__(self) -> str:
+        parts = [f"{self.rows} rows" + (f" from {self.source!r}" if self.source else "")]
+        if self.event_min is not None:
+            parts.append(f"{instant_text(self.event_min)} .. {instant_text(self.event_max)}")
+        if self.progress is not None:
+            parts.append(f"progress {instant_text(self.progress)}")
+        return f"<run {self.position} of {self.stream} ({self.run_id}), {self.kind}: {', '.join(parts)}>"
 
     @property
     def late(self) -> bool:

@@ -65,9 +65,10 @@ class StreamSpec:
         return spec
 
     def _check(self, place: str) -> None:
-        for column in (self.event_time, *self.key):
-            if column not in self.schema.names:
-                raise unknown_column(place, column, self.schema.names)
+        for argument, columns in (("event_time=", (self.event_time,)), ("key=", self.key)):
+            for column in columns:
+                if column not in self.schema.names:
+                    raise unknown_column(f"{place}, {argument}", column, self.schema.names, "Check the spelling.")
         if self.schema[self.event_time].type != "TIMESTAMP":
             raise AnabranchError(
                 "BAD_SCHEMA",
@@ -137,7 +138,9 @@ def check_name(name: str, what: str) -> None:
         )
 
 
-def unknown_column(place: str, column: str, known: Sequence[str]) -> AnabranchError:
+def unknown_column(
+    place: str, column: str, known: Sequence[str], next_step: str = "Rename the column or drop it."
+) -> AnabranchError:
     close = [name for name in known if name.lower() == column.lower()]
     hint = f"Did you mean {close[0]!r}? " if close else ""
     return AnabranchError(
@@ -145,5 +148,5 @@ def unknown_column(place: str, column: str, known: Sequence[str]) -> AnabranchEr
         place=place,
         need=f"columns among {', '.join(known)}",
         got=repr(column),
-        next_step=f"{hint}Rename the column or drop it.",
+        next_step=f"{hint}{next_step}",
     )

@@ -144,7 +144,7 @@ def to_datetime(micros: int) -> datetime:
 
 
 def instant_text(micros: int | None) -> str:
-    """ISO text of a point in time, with no more digits than it has."""
+    """ISO text of a point in time, in UTC, with no more digits than it has; `instant_us` reads it back."""
     if micros is None:
         return ""
     try:
@@ -152,4 +152,4 @@ def instant_text(micros: int | None) -> str:
     except OverflowError:
         return f"{micros} us"
     spec = "seconds" if micros % 1_000_000 == 0 else "milliseconds" if micros % 1_000 == 0 else "microseconds"
-    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec=spec)
+    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec=spec) + "Z"
