@@ -17,6 +17,7 @@ Command = Callable[..., Any]
 
 
 _PIPE_WIDTH = 400
+_LEAST_WIDTH = 10
 
 
 def console() -> Console:
@@ -29,15 +30,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text
     """A plain table under its title; the columns named in `right` hold numbers."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for index, column in enumerate(columns):
-        # Where the terminal is narrow, names are folded; numbers and times never are.
-        name = column in ("stream", "source")
+        # Where the terminal is narrow, names and times take several lines; numbers never do.
         width = max([len(column), *(len(row[index]) for row in rows)])
         made.add_column(
             column,
             justify="right" if column in right else "left",
             header_style="dim",
             overflow="fold",
-            min_width=None if name else width,
+            min_width=width if column in right else min(width, _LEAST_WIDTH),
         )
     for row in rows:
         made.add_row(*row)
