@@ -43,7 +43,7 @@ def kill_one(place: Path, writer: int, chance: np.random.Generator) -> tuple[Pha
     said: list[int] = []
     assert ours.recv() == ("ready", writer)
     if stop_at is None:
-        moment = time.monotonic() + float(chance.random()) * 0.03
+        moment = time.monotonic() + float(chance.random()) * 0.25
         while (left := moment - time.monotonic()) > 0 and ours.poll(left):
             said.append(ours.recv()[1])
     else:
