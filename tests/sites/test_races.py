@@ -40,7 +40,7 @@ def test_two_processes_append_at_once(tmp_path: Path, catalog_url: str | None) -
         sent = [(writer, str(number)) for writer in (1, 2) for number in range(RUNS)]
         assert sorted((row["user"], row["campaign"]) for row in held) == sorted(sent), "nothing is lost or doubled"
         switches = sum(a.source != b.source for a, b in itertools.pairwise(headers))
-        assert switches > 2, "the two did not run at the same time"
+        assert switches > 10, "the two did not run at the same time"
 
 
 def test_a_paused_engine_cannot_commit(tmp_path: Path, catalog_url: str | None) -> None:
