@@ -103,3 +103,15 @@ def test_a_failure_in_a_step_undoes_all_of_it(log: Log, streams: tuple[StreamSta
         log.commit_step(lease, "q", [Reading(base.id, 0, 3)], outputs)
     assert log.headers(derived) == []
     assert log.positions_of(base) == []
+
+
+def test_derived_runs_inherit_the_stamp_of_what_was_read(
+    log: Log, streams: tuple[StreamState, StreamState], clock: FakeClock
+) -> None:
+    base, derived = streams
+    lease = log.leases.acquire()
+    clock.pass_seconds(10)  # a step takes time, and its outputs must not show it
+    step(log, lease, streams, 0, 2)
+    step(log, lease, streams, 2, 3)
+    stamps = {h.position: h.stime for h in log.headers(base)}
+    assert [h.stime for h in log.headers(derived)] == [stamps[2], stamps[3]]
