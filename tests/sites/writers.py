@@ -13,7 +13,7 @@ from typing import Any
 from anabranch.log import units
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadRange
-from anabranch.log.steps import Output, Reading
+from anabranch.log.steps import Move, Output, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind
 from tests.conftest import make_spec, rows_at
@@ -102,14 +102,18 @@ def engine_process(place: str, catalog: str | None, pipe: Connection) -> None:
     """Take the lease, prepare a step, and commit it when told to."""
     with Log(place, catalog) as log:
         base = log.stream("impsns")
-        derived = log.create_stream(make_spec("derived"))
+        log.register.create_query(make_spec("derived"), {"archive": None}, [])
+        (query,) = log.register.queries()
         lease = log.leases.acquire("first engine")
         read = sum(s.segment.rows for s in log.plan("impsns", ReadRange()).segments)
         pipe.send(("ready", read))
         pipe.recv()
         try:
-            log.commit_step(
-                lease, "q", [Reading(base.id, 0, base.last_position)], [Output(derived.id, RunDraft(RunKind.ROWS))]
+            log.register.commit_step(
+                lease,
+                [Move("query", query.id, None, 1)],
+                [Reading(base.id, "q", base.last_position)],
+                [Output(query.stream_id, RunDraft(RunKind.ROWS, bucket=1, stime=1))],
             )
             pipe.send("committed")
         except AnabranchError as error:

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
-from anabranch.log.steps import Output, Reading
+from anabranch.log.register import NewStore
+from anabranch.log.steps import Move, Output, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind
-from tests.conftest import FakeClock, make_spec, rows_at
+from tests.conftest import SECOND, START_US, FakeClock, make_spec, rows_at
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query over a base stream, as the register has it."""
+
+    base: StreamState
+    derived: StreamState
+    id: int
 
 
 @pytest.fixture
-def streams(log: Log) -> tuple[StreamState, StreamState]:
-    base, derived = log.create_stream(make_spec("base")), log.create_stream(make_spec("derived"))
+def query(log: Log) -> Query:
+    base = log.create_stream(make_spec("base"))
     for second in (1, 2, 3):
         with log.unit_of_work(base) as work:
             work.append(rows_at(second))
-    return base, derived
+    log.register.create_query(make_spec("derived"), {"archive": None}, [])
+    (stored,) = log.register.queries()
+    return Query(base, log.stream("derived"), stored.id)
 
 
-def step(log: Log, lease: Lease, streams: tuple[StreamState, StreamState], start: int, end: int) -> int:
-    base, derived = streams
-    draft = RunDraft(RunKind.ROWS, progress=end, cause={"reader": "q"})
-    return log.commit_step(lease, "q", [Reading(base.id, start, end)], [Output(derived.id, draft)]).bucket
+def step(log: Log, lease: Lease, query: Query, before: int | None, after: int, end: int) -> None:
+    draft = RunDraft(RunKind.ROWS, bucket=after, stime=after * 10, progress=end, cause={"reader": "q"})
+    log.register.commit_step(
+        lease,
+        [Move("query", query.id, before, after, released=after)],
+        [Reading(query.base.id, "q", end)],
+        [Output(query.derived.id, draft)],
+    )
 
 
 def test_a_lease_is_exclusive_until_it_runs_out(open_log: Callable[..., Log], clock: FakeClock) -> None:
@@ -56,62 +73,111 @@ def test_a_released_lease_is_free_at_once(log: Log) -> None:
     assert log.leases.acquire("two").epoch == 2
 
 
-def test_a_step_moves_positions_and_outputs_together(log: Log, streams: tuple[StreamState, StreamState]) -> None:
+def test_a_step_moves_positions_and_outputs_together(log: Log, query: Query) -> None:
     lease = log.leases.acquire()
-    assert step(log, lease, streams, 0, 2) == 1
-    assert step(log, lease, streams, 2, 3) == 2
-    base, derived = streams
-    assert [(p.name, p.position) for p in log.positions_of(base)] == [("q", 3)]
-    headers = log.headers(derived)
-    assert [(h.bucket, h.progress, h.cause) for h in headers] == [(1, 2, {"reader": "q"}), (2, 3, {"reader": "q"})]
+    step(log, lease, query, None, 1, 2)
+    step(log, lease, query, 1, 2, 3)
+    assert [(p.name, p.position) for p in log.positions_of(query.base)] == [("q", 3)]
+    headers = log.headers(query.derived)
+    assert [(h.bucket, h.stime, h.progress) for h in headers] == [(1, 10, 2), (2, 20, 3)]
+    assert [h.cause for h in headers] == [{"reader": "q"}] * 2
+    (stored,) = log.register.queries()
+    assert (stored.bucket, stored.released) == (2, 2)
 
 
-def test_a_fenced_step_commits_nothing(log: Log, streams: tuple[StreamState, StreamState], clock: FakeClock) -> None:
+def test_a_fenced_step_commits_nothing(log: Log, query: Query, clock: FakeClock) -> None:
     lease = log.leases.acquire("paused")
     clock.pass_seconds(31)
     log.leases.acquire("other")
     with pytest.raises(AnabranchError) as caught:
-        step(log, lease, streams, 0, 2)
+        step(log, lease, query, None, 1, 2)
     assert caught.value.id == "FENCED"
-    assert log.headers(streams[1]) == []
-    assert log.positions_of(streams[0]) == []
+    with pytest.raises(AnabranchError):
+        log.register.record_bucket(lease)
+    assert log.headers(query.derived) == []
+    assert log.positions_of(query.base) == []
 
 
-def test_an_expired_lease_that_nobody_took_still_commits(
-    log: Log, streams: tuple[StreamState, StreamState], clock: FakeClock
-) -> None:
+def test_an_expired_lease_that_nobody_took_still_commits(log: Log, query: Query, clock: FakeClock) -> None:
     lease = log.leases.acquire("slow")
     clock.pass_seconds(3600)
-    assert step(log, lease, streams, 0, 1) == 1
+    step(log, lease, query, None, 1, 1)
+    assert len(log.headers(query.derived)) == 1
 
 
-def test_a_step_from_the_wrong_position_commits_nothing(log: Log, streams: tuple[StreamState, StreamState]) -> None:
+def test_a_step_from_the_wrong_bucket_commits_nothing(log: Log, query: Query) -> None:
     lease = log.leases.acquire()
-    step(log, lease, streams, 0, 2)
+    step(log, lease, query, None, 2, 2)
     with pytest.raises(AnabranchError) as caught:
-        step(log, lease, streams, 0, 3)
+        step(log, lease, query, None, 3, 3)
     assert caught.value.id == "POSITION_CONFLICT"
-    assert caught.value.got == "position 2"
-    assert len(log.headers(streams[1])) == 1
+    assert caught.value.got == "bucket 2"
+    assert len(log.headers(query.derived)) == 1
 
 
-def test_a_failure_in_a_step_undoes_all_of_it(log: Log, streams: tuple[StreamState, StreamState]) -> None:
+def test_a_failure_in_a_step_undoes_all_of_it(log: Log, query: Query) -> None:
     lease = log.leases.acquire()
-    base, derived = streams
-    outputs = [Output(derived.id, RunDraft(RunKind.ROWS)), Output(999, RunDraft(RunKind.ROWS))]
+    draft = RunDraft(RunKind.ROWS, bucket=1, stime=1)
     with pytest.raises(AnabranchError):
-        log.commit_step(lease, "q", [Reading(base.id, 0, 3)], outputs)
-    assert log.headers(derived) == []
-    assert log.positions_of(base) == []
+        log.register.commit_step(
+            lease,
+            [Move("query", query.id, None, 1)],
+            [Reading(query.base.id, "q", 3)],
+            [Output(query.derived.id, draft), Output(999, draft)],
+        )
+    assert log.headers(query.derived) == []
+    assert log.positions_of(query.base) == []
+    assert log.register.queries()[0].bucket is None
 
 
-def test_derived_runs_inherit_the_stamp_of_what_was_read(
-    log: Log, streams: tuple[StreamState, StreamState], clock: FakeClock
-) -> None:
-    base, derived = streams
+def test_a_bucket_takes_all_that_waits_and_is_stamped_by_it(log: Log, query: Query, clock: FakeClock) -> None:
     lease = log.leases.acquire()
-    clock.pass_seconds(10)  # a step takes time, and its outputs must not show it
-    step(log, lease, streams, 0, 2)
-    step(log, lease, streams, 2, 3)
-    stamps = {h.position: h.stime for h in log.headers(base)}
-    assert [h.stime for h in log.headers(derived)] == [stamps[2], stamps[3]]
+    clock.pass_seconds(10)  # recording takes time, and must not show in the stamp
+    bucket = log.register.record_bucket(lease)
+    assert bucket is not None
+    stamps = {h.position: h.stime for h in log.headers(query.base)}
+    assert (bucket.number, bucket.stime) == (1, stamps[3])
+    assert log.register.record_bucket(lease) is None, "nothing is waiting"
+    (bounds,) = log.register.bounds_after(query.base.id, 0, 9)
+    assert (bounds.start, bounds.end, bounds.progress) == (0, 3, START_US + 3 * SECOND)
+
+
+def test_progress_is_evaluated_once_for_a_whole_bucket(log: Log) -> None:
+    """Run by run, the first source alone would carry progress away before the second is heard of."""
+    base = log.create_stream(make_spec("base"))
+    for source, second in (("early", 100), ("late", 10)):
+        with log.unit_of_work(base, source=source) as work:
+            work.append(rows_at(second))
+    lease = log.leases.acquire()
+    log.register.record_bucket(lease)
+    assert log.register.bounds_at(base.id, 1).progress == START_US + 10 * SECOND
+    log.punctuate(log.stream("base"), START_US + 50 * SECOND)
+    log.register.record_bucket(lease)
+    assert log.register.bounds_at(base.id, 2).progress == START_US + 50 * SECOND
+    assert log.register.bounds_at(base.id, 1).progress == START_US + 10 * SECOND, "what was recorded stays"
+
+
+def test_a_query_that_is_dropped_leaves_nothing(log: Log, query: Query) -> None:
+    schema = make_spec().schema
+    log.register.create_query(make_spec("other"), {"archive": "kept"}, [NewStore(schema, "ts", {})])
+    with pytest.raises(AnabranchError) as caught:
+        log.create_stream(make_spec("kept"))
+    assert (caught.value.id, caught.value.got) == ("STREAM_EXISTS", "the name of an archive")
+    assert [s.name for s in log.streams()] == ["base", "derived", "other"], "partial results are not shown"
+    (store,) = log.register.stores()
+    log.register.drop_query(next(q for q in log.register.queries() if q.name == "other"))
+    assert log.register.stores() == []
+    assert [s.name for s in log.streams()] == ["base", "derived"]
+    with pytest.raises(Exception):  # noqa: B017
+        log.stream_by_id(store.stream_id)
+
+
+def test_a_store_lives_as_long_as_a_query_uses_it(log: Log, query: Query) -> None:
+    log.register.create_query(make_spec("one"), {"archive": None}, [NewStore(make_spec().schema, "ts", {})])
+    (store,) = log.register.stores()
+    log.register.create_query(make_spec("two"), {"archive": None}, [store.id])
+    stored = {q.name: q for q in log.register.queries()}
+    log.register.drop_query(stored["one"])
+    assert [s.id for s in log.register.stores()] == [store.id]
+    log.register.drop_query(stored["two"])
+    assert log.register.stores() == []

@@ -9,8 +9,12 @@ from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
+from anabranch.engine.advance import Advanced
 from anabranch.engine.driver import SessionOptions
+from anabranch.engine.loop import Loop
+from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
 from anabranch.log.gc import GRACE_US, Collected
@@ -19,7 +23,7 @@ from anabranch.log.reading import ReadPlan, ReadRange
 from anabranch.log.views import View, ViewEnd, declare_view
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import StreamSpec
-from anabranch.model.time import Duration, Instant, duration_us
+from anabranch.model.time import Duration, Instant, duration_us, instant_us
 
 
 def connect(
@@ -59,6 +63,9 @@ class Engine:
         self._log = log
         self._session = session
         self._closed = False
+        self._queries = Queries(log, session)
+        self._statements = Statements(log, self._queries)
+        self._loop: Loop | None = None
 
     @property
     def warehouse(self) -> Path:
@@ -100,20 +107,89 @@ class Engine:
             earliest=earliest,
             ahead=ahead,
         )
-        return Stream(self._log, self._session, self._log.create_stream(spec))
+        return Stream(self._log, self._session, self._queries, self._log.create_stream(spec))
 
     def stream(self, name: str) -> Stream:
         self._require_open()
-        return Stream(self._log, self._session, self._log.stream(name))
+        return Stream(self._log, self._session, self._queries, self._log.stream(name))
 
     def streams(self) -> list[Stream]:
         self._require_open()
-        return [Stream(self._log, self._session, state) for state in self._log.streams()]
+        return [Stream(self._log, self._session, self._queries, state) for state in self._log.streams()]
 
     def drop_stream(self, name: str) -> None:
-        """Forget a stream and its rows; refused while something reads it."""
+        """Forget a stream or a query, and its rows; refused while something reads it."""
         self._require_open()
-        self._log.drop_stream(name)
+        self._queries.drop(name)
+
+    def sql(self, text: str, *, name: str = "sql") -> DataFrame | None:
+        """Run SQL: `CREATE STREAM`, `DROP STREAM`, `SHOW STREAMS`, `DESCRIBE`, `EXPLAIN`, or a snapshot query.
+
+        A snapshot query is Spark's own SQL over streams as tables. The answer is a DataFrame, or None where there
+        is nothing to answer; of several statements, that of the last one that has any. Errors call the text `name`.
+        """
+        self._require_open()
+        return self._statements.run(text, name)
+
+    def advance(self) -> Advanced:
+        """Process all that is waiting, and say how much that was."""
+        self._require_open()
+        return self._queries.advance()
+
+    def start(self) -> None:
+        """Advance in the background from now on, until `stop()`."""
+        self._require_open()
+        if self._loop is None or not self._loop.running:
+            if self._loop is not None:
+                self._loop.stop()  # raises what ended it
+            self._loop = Loop(self._queries)
+            self._loop.start()
+
+    def stop(self) -> None:
+        """Finish the step that is under way and advance no more; raises what ended the background work, if any."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.stop()
+
+    def resume(self, name: str) -> None:
+        """Let a query that has halted go on from where it stopped."""
+        self._require_open()
+        self._queries.resume(name)
+
+    def table(
+        self,
+        name: str,
+        *,
+        include_open: bool = False,
+        timestamp_as_of: Instant | None = None,
+        position_as_of: int | None = None,
+    ) -> DataFrame:
+        """What a stream has said, as a table: windows that progress has closed, consolidated now.
+
+        `include_open` adds the windows that are still open, with a column `_open` to tell them apart. The past is
+        what had been said then: up to a stream time (`timestamp_as_of`), or up to a position of the stream's log.
+        """
+        self._require_open()
+        if timestamp_as_of is not None and position_as_of is not None:
+            raise AnabranchError(
+                "BAD_ARGUMENT",
+                place=f"table {name!r}",
+                need="timestamp_as_of= or position_as_of=",
+                got="both",
+                next_step="Leave out one of them.",
+            )
+        stime = None if timestamp_as_of is None else instant_us(timestamp_as_of, f"table {name!r}, timestamp_as_of=")
+        return self._queries.table(name, include_open=include_open, stime=stime, position=position_as_of)
+
+    def changes(
+        self, name: str, *, starting_position: int | None = None, ending_position: int | None = None
+    ) -> DataFrame:
+        """What a stream said, and corrected, in order: positions of its log, both inclusive.
+
+        Each change has `_change_type`, `_stability`, `_bucket` and `_ordinal` within it, `_position` and `_stime`.
+        """
+        self._require_open()
+        return self._queries.changes(name, starting_position, ending_position)
 
     def create_view(self, name: str, stream: str, start: ViewEnd = None, end: ViewEnd = None) -> View:
         """Name a range of a stream, fixed or moving; what it covers is kept from retention.
@@ -147,7 +223,11 @@ class Engine:
 
     def close(self) -> None:
         """Let the warehouse go, and stop Spark if this engine started it."""
-        if not self._closed:
+        if self._closed:
+            return
+        try:
+            self.stop()
+        finally:
             self._closed = True
             self._session.close()
             self._log.close()

@@ -9,8 +9,12 @@ from typing import Any, Self
 
 from pyspark.sql import DataFrame
 
+from anabranch.api.flow import BoundFlow
+from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.fluent import Flow
 from anabranch.engine.compact import Compacted, compact
 from anabranch.engine.load import load_files
+from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe, quarantined
 from anabranch.engine.session import Session
 from anabranch.engine.write import revise_with, write_dataframe
@@ -24,15 +28,16 @@ from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, Role, RunHeader, RunId
 from anabranch.model.schema import Schema
 from anabranch.model.stream import StreamSpec
-from anabranch.model.time import Instant, instant_us, to_datetime
+from anabranch.model.time import Duration, Instant, instant_us, to_datetime
 
 
 class Stream:
     """A base stream: an append-only log of runs."""
 
-    def __init__(self, log: Log, session: Session, state: StreamState) -> None:
+    def __init__(self, log: Log, session: Session, queries: Queries, state: StreamState) -> None:
         self._log = log
         self._session = session
+        self._queries = queries
         self._state = state
 
     @property
@@ -56,6 +61,36 @@ class Stream:
         """How far in event time the stream has come."""
         micros = self.state().progress
         return None if micros is None else to_datetime(micros)
+
+    # Queries in the fluent form; `create(name)` ends them.
+
+    def _flow(self) -> BoundFlow:
+        source = Source(self.name, self._queries.columns_of(self.name))
+        return BoundFlow(Flow(source, self.name), self._queries)
+
+    def where(self, condition: str) -> BoundFlow:
+        """Begin a query: the rows for which a condition is true."""
+        return self._flow().where(condition)
+
+    def select(self, *columns: str) -> BoundFlow:
+        """Begin a query: columns computed from each row."""
+        return self._flow().select(*columns)
+
+    def window(self, size: Duration, advance: Duration | None = None) -> BoundFlow:
+        """Begin a query: windows over event time."""
+        return self._flow().window(size, advance)
+
+    def groupBy(self, *keys: str) -> BoundFlow:  # noqa: N802 - as PySpark has it
+        """Begin a query: groups, for a running aggregate unless a window is said."""
+        return self._flow().groupBy(*keys)
+
+    def agg(self, *aggregates: str) -> BoundFlow:
+        """Begin a query: an aggregate over all rows."""
+        return self._flow().agg(*aggregates)
+
+    def union(self, other: BoundFlow | Stream) -> BoundFlow:
+        """Begin a query: the rows of this stream and of another."""
+        return self._flow().union(other)
 
     def append(
         self,

@@ -116,7 +116,9 @@ def _own(
     if not log_columns:
         return frame
     frame = frame.withColumn("_change_type", F.coalesce("_change_type", F.lit(ChangeType.INSERT.value)))
-    return _with_facts(spark, frame, {str(root / s.segment.path): s for s in segments})
+    located = _with_facts(spark, frame, {str(root / s.segment.path): s for s in segments})
+    # Derived runs number their rows by partition; the catalog knows what each one begins with.
+    return located.withColumn("_ordinal", F.col("_ordinal") + F.col("_of_file_ordinal"))
 
 
 def _with_facts(spark: SparkSession, frame: DataFrame, segments: Mapping[str, LoggedSegment]) -> DataFrame:

@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from anabranch.engine.driver import LocalDriver, SessionOptions
+from anabranch.engine.exact import register as register_functions
 from anabranch.model.errors import AnabranchError
 
 _CONNECT = "sc://"
@@ -43,6 +44,10 @@ SQL_SETTINGS: Mapping[str, str] = {
 }
 
 
+# What a query remembers of the session in which it was created.
+QUERY_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
+
+
 class Session:
     """A session that starts when it is first needed."""
 
@@ -52,6 +57,7 @@ class Session:
         self._spark: SparkSession | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._apart: dict[tuple[tuple[str, str], ...], SparkSession] = {}
 
     @property
     def spark(self) -> SparkSession:
@@ -75,6 +81,22 @@ class Session:
                 self._spark = opened
             return self._spark
 
+    def apart(self, settings: Mapping[str, str]) -> SparkSession:
+        """A session beside the main one, with settings of its own that nobody else changes."""
+        wanted = tuple(sorted(settings.items()))
+        main = self.spark
+        with self._lock:
+            if wanted not in self._apart:
+                made = _prepared(main.newSession())
+                for name, value in wanted:
+                    made.conf.set(name, value)
+                self._apart[wanted] = made
+            return self._apart[wanted]
+
+    def query_settings(self) -> dict[str, str]:
+        """The settings under which a query that is created now will always run."""
+        return {name: str(self.spark.conf.get(name)) for name in QUERY_SETTINGS}
+
     def _open(self) -> SparkSession:
         options = self._options
         if options.spark is not None:
@@ -95,6 +117,7 @@ class Session:
         with self._lock:
             self._closed = True
             spark, self._spark = self._spark, None
+            self._apart.clear()
         if spark is not None:
             self._let_go(spark)
 
@@ -164,6 +187,7 @@ def _adopt(spark: SparkSession) -> SparkSession:
 def _prepared(spark: SparkSession) -> SparkSession:
     for name, value in SQL_SETTINGS.items():
         spark.conf.set(name, value)
+    register_functions(spark)
     if not _is_connect(spark) and spark.sparkContext.master.startswith("local"):
         spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
     return spark

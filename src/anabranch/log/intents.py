@@ -35,6 +35,20 @@ def this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def is_dead(holder: str) -> bool:
+    """Whether a holder was a process of this machine that has ended; of other machines nobody can say."""
+    host, _, number = holder.rpartition(":")
+    if host != socket.gethostname() or not number.isdigit():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @dataclass(eq=False)
 class Intent:
     id: str
@@ -189,9 +203,15 @@ def end_intent(connection: sa.Connection, intent_id: str) -> None:
 
 
 def drop_overlay(connection: sa.Connection, intent_id: str) -> None:
-    """Remove what a unit of work has in the overlay; its files become orphans."""
+    """Remove what a unit of work has in the overlay, and what was derived from it; the files become garbage."""
     overlay, segments = tables.overlay, tables.segments
     items = sa.select(overlay.c.id).where(overlay.c.generation == intent_id)
+    derived = sa.select(segments.c.path).where(
+        segments.c.overlay_id.in_(items), segments.c.intent_id.is_distinct_from(intent_id)
+    )
+    released = [{"path": path, "released_at": 0} for path in connection.execute(derived).scalars()]
+    if released:
+        connection.execute(tables.garbage.insert(), released)
     connection.execute(segments.delete().where(segments.c.overlay_id.in_(items)))
     connection.execute(overlay.delete().where(overlay.c.generation == intent_id))
 

@@ -1,6 +1,7 @@
 """One engine advances a warehouse at a time.
 
-The lease has an epoch that only grows. Whoever takes the lease over gets the next epoch, and every step
+The lease has an epoch that only grows. It is free when it has run out, or when its holder was a process of
+this machine that is no more. Whoever takes the lease over gets the next epoch, and every step
 commits only if its epoch is still the current one, checked in the same transaction. So an engine that
 was paused, lost its lease and wakes up cannot commit, whatever it believes and whatever its clock says.
 """
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
-from anabranch.log.intents import this_process
+from anabranch.log.intents import is_dead, this_process
 from anabranch.model.errors import AnabranchError
 from anabranch.model.time import instant_text
 
@@ -43,7 +44,7 @@ class Leases:
         now = self.clock()
         with self.catalog.write() as connection:
             row = connection.execute(sa.select(tables.leases).where(tables.leases.c.name == ENGINE)).first()
-            if row is not None and row.expires_at > now:
+            if row is not None and row.expires_at > now and not is_dead(row.holder):
                 raise AnabranchError(
                     "LEASE_HELD",
                     place=f"warehouse {self.catalog.root}",

@@ -15,19 +15,19 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
-from anabranch.log import compaction, gc, positions, retention, steps, tables, views
+from anabranch.log import buckets, compaction, gc, overlays, positions, queries, register, retention, tables, views
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock, system_clock
 from anabranch.log.commit import commit_run
 from anabranch.log.headers import header_from
-from anabranch.log.intents import ENDED, LEASE_US, Intents
-from anabranch.log.leases import Lease, Leases
+from anabranch.log.intents import LEASE_US, Intents
+from anabranch.log.leases import Leases
 from anabranch.log.reading import ReadPlan, ReadRange, plan_read
 from anabranch.log.references import verify
 from anabranch.log.storage import Storage, no_space_is_an_error, warehouse_root
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunDraft, RunHeader, RunId, RunKind, Segment, check_run_id, check_source
+from anabranch.model.run import LoggedSegment, RunDraft, RunHeader, RunId, RunKind, Segment, check_run_id, check_source
 from anabranch.model.stream import StreamSpec
 from anabranch.model.time import instant_text
 
@@ -48,6 +48,7 @@ class StreamState:
     event_min: int | None
     event_max: int | None
     sources: int
+    role: str = buckets.BASE
 
     @property
     def name(self) -> str:
@@ -78,6 +79,8 @@ class Log:
         self.storage = Storage(self.root)
         self.intents = Intents(self.catalog, clock, lease_us)
         self.leases = Leases(self.catalog, clock)
+        self.register = register.Register(self.catalog, clock)
+        self.overlays = overlays.Overlays(self.catalog, clock)
 
     # Streams.
 
@@ -86,31 +89,28 @@ class Log:
         with self.catalog.write() as connection:
             row = connection.execute(sa.select(tables.streams).where(tables.streams.c.name == spec.name)).first()
             if row is None:
-                connection.execute(
-                    tables.streams.insert().values(
-                        name=spec.name,
-                        spec=spec.to_json(),
-                        schema_version=1,
-                        last_position=0,
-                        runs=0,
-                        rows=0,
-                        quarantined=0,
-                        size=0,
-                        width_classes=0,
-                        trimmed=0,
-                    )
-                )
-            else:
+                register.require_free(connection, spec.name)
+                register.insert_stream(connection, spec, buckets.BASE)
+            elif row.role == buckets.BASE:
                 _require_same(spec, StreamSpec.from_json(row.spec))
+            else:
+                raise register.name_taken(spec.name, "a query")
         return self.stream(spec.name)
 
     def stream(self, name: str) -> StreamState:
         with self.catalog.read() as connection:
             return self._state(connection, self._row(connection, name))
 
-    def streams(self) -> list[StreamState]:
+    def stream_by_id(self, stream_id: int) -> StreamState:
         with self.catalog.read() as connection:
-            rows = connection.execute(sa.select(tables.streams).order_by(tables.streams.c.name)).all()
+            query = sa.select(tables.streams).where(tables.streams.c.id == stream_id)
+            return self._state(connection, connection.execute(query).one())
+
+    def streams(self) -> list[StreamState]:
+        """Base and derived streams; the partial results behind them are nobody's to read."""
+        with self.catalog.read() as connection:
+            shown = tables.streams.c.role.in_([buckets.BASE, queries.DERIVED])
+            rows = connection.execute(sa.select(tables.streams).where(shown).order_by(tables.streams.c.name)).all()
             return [self._state(connection, row) for row in rows]
 
     def drop_stream(self, name: str) -> None:
@@ -120,36 +120,14 @@ class Log:
             readers = [f"{p.kind} {p.name!r}" for p in positions.positions_of(connection, row.id)]
             readers += [f"view {v.name!r}" for v in views.views_of(connection, row.id)]
             if readers:
-                raise AnabranchError(
-                    "STREAM_IN_USE",
-                    place=f"stream {name!r}",
-                    need="no reader",
-                    got=", ".join(readers),
-                    next_step="Drop or release those first.",
-                )
-            mine = tables.segments.c.stream_id == row.id
-            own = connection.execute(
-                sa.select(tables.segments.c.path).where(mine, tables.segments.c.reference.is_(False))
-            )
-            gc.release_files(connection, list(own.scalars()), self.clock())
-            for table in (
-                tables.segments,
-                tables.overlay,
-                tables.trimmed,
-                tables.runs,
-                tables.folded_runs,
-                tables.sequences,
-                tables.sources,
-            ):
-                connection.execute(table.delete().where(table.c.stream_id == row.id))
-            intents = tables.intents
-            connection.execute(intents.update().where(intents.c.stream_id == row.id).values(state=ENDED, swept=False))
-            connection.execute(tables.streams.delete().where(tables.streams.c.id == row.id))
+                raise register.in_use(name, readers)
+            register.delete_stream(connection, row.id, self.clock())
 
     def _row(self, connection: sa.Connection, name: str) -> Any:
         row = connection.execute(sa.select(tables.streams).where(tables.streams.c.name == name)).first()
         if row is None:
-            known = connection.execute(sa.select(tables.streams.c.name).order_by(tables.streams.c.name)).scalars().all()
+            shown = sa.select(tables.streams.c.name).where(tables.streams.c.role.in_([buckets.BASE, queries.DERIVED]))
+            known = connection.execute(shown.order_by(tables.streams.c.name)).scalars().all()
             raise AnabranchError(
                 "UNKNOWN_STREAM",
                 place=f"warehouse {self.root}",
@@ -176,12 +154,14 @@ class Log:
             event_min=row.event_min,
             event_max=row.event_max,
             sources=sources,
+            role=row.role,
         )
 
     # Writing.
 
     def unit_of_work(self, stream: StreamState, **options: Any) -> UnitOfWork:
         """Begin a unit of work; see `UnitOfWork` for the options."""
+        _require_base(stream)
         check_source(options.get("source"))
         run_id = options.get("run_id")
         if run_id is not None:
@@ -192,6 +172,7 @@ class Log:
         self, stream: StreamState, time: int, source: str | None = None, run_id: RunId | None = None
     ) -> RunHeader:
         """Promise that nothing below `time` need be waited for: from a source, or at all."""
+        _require_base(stream)
         check_source(source)
         low, high = stream.spec.bounds(self.clock())
         if not low <= time <= high:
@@ -212,12 +193,6 @@ class Log:
     def _commit_empty(self, stream: StreamState, draft: RunDraft) -> RunHeader:
         with self.catalog.write() as connection:
             return commit_run(connection, stream.id, draft, clock=self.clock())
-
-    def commit_step(
-        self, lease: Lease, reader: str, readings: Sequence[steps.Reading], outputs: Sequence[steps.Output]
-    ) -> steps.CommittedStep:
-        """Commit a step of a query under the engine's lease."""
-        return steps.commit_step(self.catalog, self.clock, lease, reader, readings, outputs)
 
     # Reading.
 
@@ -244,6 +219,49 @@ class Log:
             if logged.segment.reference:
                 verify(logged.segment, name)
         return plan
+
+    def plan_panes(
+        self, stream: StreamState, panes: Sequence[tuple[int, int]], *, tentative: bool = False
+    ) -> list[LoggedSegment]:
+        """The segments that can hold rows at some event times, given as inclusive intervals."""
+        found: dict[str, LoggedSegment] = {}
+        with self.catalog.read() as connection:
+            row = self._row(connection, stream.name)
+            for low, high in panes:
+                wanted = ReadRange(None, None, _bound(low), _bound(high + 1), tentative, held=True)
+                for logged in plan_read(connection, row, wanted, self.clock()).segments:
+                    found.setdefault(logged.segment.path, logged)
+        return list(found.values())
+
+    def position_at(self, stream: StreamState, stime: int) -> int | None:
+        """The last position stamped at or before a stream time; None if that lies within folded headers."""
+        runs = tables.runs
+        mine = runs.c.stream_id == stream.id
+        with self.catalog.read() as connection:
+            last = connection.execute(
+                sa.select(sa.func.max(runs.c.position)).where(mine, runs.c.stime <= stime)
+            ).scalar()  # fmt: skip
+            first = connection.execute(sa.select(runs).where(mine).order_by(runs.c.position).limit(1)).first()
+        if last is None and first is not None and first.first_position < first.position:
+            return None
+        return last or 0
+
+    def bucket_of(self, stream: StreamState, position: int) -> int:
+        """The bucket of the first run at or after a position of a derived stream."""
+        runs = tables.runs
+        query = sa.select(runs.c.bucket).where(runs.c.stream_id == stream.id, runs.c.position >= position)
+        with self.catalog.read() as connection:
+            return int(connection.execute(query.order_by(runs.c.position).limit(1)).scalar() or 1 << 62)
+
+    def has_revisions(self, stream: StreamState, first: int, last: int) -> bool:
+        """Whether some run in a range of positions may hold anything but insertions."""
+        runs = tables.runs
+        revised = runs.c.kind.in_([str(RunKind.REVISIONS), str(RunKind.COMPACTED)])
+        query = sa.select(runs.c.position).where(
+            runs.c.stream_id == stream.id, runs.c.position >= first, runs.c.first_position <= last, revised
+        )
+        with self.catalog.read() as connection:
+            return connection.execute(query.limit(1)).first() is not None
 
     # Views and positions.
 
@@ -319,6 +337,22 @@ class Log:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _require_base(stream: StreamState) -> None:
+    if stream.role != buckets.BASE:
+        raise AnabranchError(
+            "NOT_SUPPORTED",
+            place=f"stream {stream.name!r}",
+            need="a base stream, into which rows are appended",
+            got="a query, which says its own rows",
+            next_step="Append to the streams that the query reads.",
+        )
+
+
+def _bound(instant: int) -> int | None:
+    """An event time to search by; one beyond all that can be is no bound."""
+    return instant if abs(instant) < 1 << 61 else None
 
 
 def _make_root(root: Path) -> None:

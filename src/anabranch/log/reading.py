@@ -34,6 +34,7 @@ class ReadRange:
     to_time: int | None = None
     tentative: bool = False
     role: Role = Role.ROWS
+    held: bool = False  # what is held will do; otherwise a range must be whole
 
     @property
     def timed(self) -> bool:
@@ -137,7 +138,7 @@ def _overlay_segments(
 
 def _require_history(connection: sa.Connection, stream: Any, wanted: ReadRange) -> None:
     """A range that is asked for by name must be whole: rows that are gone are never quietly missing."""
-    if stream.trimmed == 0:
+    if stream.trimmed == 0 or wanted.held:
         return
     if wanted.first_position is not None or wanted.last_position is not None:
         high = _trimmed_until(connection, stream, POSITION, wanted.first_position, wanted.last_position)

@@ -1,15 +1,15 @@
-"""Committing a step: outputs and positions together, fenced.
+"""Committing a step: outputs, positions and buckets together, fenced.
 
-A step has read some streams up to some positions and produced runs for others. Its commit checks, in
-one transaction, that its engine still holds the lease and that each position is where the step found
-it; then it makes the outputs visible, numbers the bucket and moves the positions. Either all of that
+A step has taken recorded buckets through some stores and queries and produced runs. Its commit checks,
+in one transaction, that its engine still holds the lease and that every store and query is still at the
+bucket where the step found it; then it makes the outputs visible and moves them on. Either all of that
 happens or none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
@@ -26,11 +26,22 @@ from anabranch.model.run import RunDraft, RunHeader
 
 @dataclass(frozen=True)
 class Reading:
-    """What a step consumed of one stream: everything after `start`, up to and with `end`."""
+    """How far a reader has come with a stream: everything up to and with `end` is consumed."""
 
     stream_id: int
-    start: int
+    reader: str
     end: int
+
+
+@dataclass(frozen=True)
+class Move:
+    """A store or a query that goes from one bucket to a later one."""
+
+    kind: str  # store, query
+    id: int
+    before: int | None
+    after: int
+    released: int | None = None  # queries: revisions are said up to this bucket
 
 
 @dataclass(frozen=True)
@@ -42,69 +53,49 @@ class Output:
     intent_id: str | None = None
 
 
-@dataclass(frozen=True)
-class CommittedStep:
-    bucket: int
-    headers: tuple[RunHeader, ...]
-
-
 def commit_step(
     catalog: Catalog,
     clock: Clock,
     lease: Lease,
-    reader: str,
+    moves: Sequence[Move],
     readings: Sequence[Reading],
     outputs: Sequence[Output],
-) -> CommittedStep:
-    """Commit a step of the query `reader`."""
+) -> list[RunHeader]:
+    """Commit a step under the engine's lease."""
     now = clock()
     with catalog.write() as connection:
         require_lease(connection, lease)
-        _require_positions(connection, reader, readings)
-        warehouse = tables.warehouse
-        bucket = connection.execute(sa.select(warehouse.c.last_bucket)).scalar_one() + 1
-        connection.execute(warehouse.update().values(last_bucket=bucket))
-        stime = _latest_stime(connection, readings)
+        for move in moves:
+            _move(connection, move)
+        intents = list(dict.fromkeys(o.intent_id for o in outputs if o.intent_id is not None))
+        for intent_id in intents:
+            require_open(connection, intent_id, now, "step of the engine")
         headers = []
         for output in outputs:
-            if output.intent_id is not None:
-                require_open(connection, output.intent_id, now, f"step of {reader!r}")
-            draft = replace(output.draft, bucket=bucket, stime=stime)
-            headers.append(commit_run(connection, output.stream_id, draft, clock=now, intent_id=output.intent_id))
-            if output.intent_id is not None:
-                end_intent(connection, output.intent_id)
-        for reading in readings:
-            set_position(connection, reading.stream_id, reader, reading.end, "query")
-    return CommittedStep(bucket, tuple(headers))
-
-
-def _latest_stime(connection: sa.Connection, readings: Sequence[Reading]) -> int:
-    """Derived runs are never stamped by a clock: they inherit the newest stamp of what was read."""
-    runs = tables.runs
-    stamps = [
-        connection.execute(
-            sa.select(runs.c.stime)
-            .where(runs.c.stream_id == reading.stream_id, runs.c.position >= reading.end)
-            .order_by(runs.c.position)
-            .limit(1)
-        ).scalar()
-        for reading in readings
-    ]
-    return max((stamp for stamp in stamps if stamp is not None), default=0)
-
-
-def _require_positions(connection: sa.Connection, reader: str, readings: Sequence[Reading]) -> None:
-    table = tables.positions
-    found: Mapping[int, int] = {
-        row.stream_id: row.position for row in connection.execute(sa.select(table).where(table.c.name == reader))
-    }
-    for reading in readings:
-        have = found.get(reading.stream_id, 0)
-        if have != reading.start:
-            raise AnabranchError(
-                "POSITION_CONFLICT",
-                place=f"step of {reader!r} on stream number {reading.stream_id}",
-                need=f"position {reading.start}, where the step began",
-                got=f"position {have}",
-                next_step="Read the position again and redo the step; nothing was committed.",
+            assert output.draft.bucket is not None, "a derived run belongs to a bucket"
+            assert output.draft.stime is not None, "a derived run is not stamped by a clock"
+            headers.append(
+                commit_run(connection, output.stream_id, output.draft, clock=now, intent_id=output.intent_id)
             )
+        for intent_id in intents:
+            end_intent(connection, intent_id)
+        for reading in readings:
+            set_position(connection, reading.stream_id, reading.reader, reading.end, "query")
+    return headers
+
+
+def _move(connection: sa.Connection, move: Move) -> None:
+    table = tables.stores if move.kind == "store" else tables.queries
+    found = connection.execute(sa.select(table.c.bucket).where(table.c.id == move.id)).first()
+    if found is None or found.bucket != move.before:
+        raise AnabranchError(
+            "POSITION_CONFLICT",
+            place=f"step of {move.kind} number {move.id}",
+            need=f"bucket {move.before}, where the step began",
+            got="one that was dropped" if found is None else f"bucket {found.bucket}",
+            next_step="Advance again; nothing was committed.",
+        )
+    values = {"bucket": move.after}
+    if move.kind == "query" and move.released is not None:
+        values["released"] = move.released
+    connection.execute(table.update().where(table.c.id == move.id).values(**values))

@@ -59,6 +59,10 @@ streams = Table(
     # Bit c is set when some segment's event-time range has the width class c (see `intervals`).
     Column("width_classes", BigInteger, nullable=False),
     Column("trimmed", BigInteger, nullable=False),  # rows that retention has removed
+    Column("role", String, nullable=False, server_default="base"),  # base, derived, partials
+    # Where the last recorded bucket ended, and how far the stream had come with it.
+    Column("bucket_position", BigInteger, nullable=False, server_default="0"),
+    Column("bucket_progress", BigInteger),
     # The number of a dropped stream is never given again: its old writers must not find another one.
     sqlite_autoincrement=True,
 )
@@ -214,6 +218,60 @@ positions = Table(
     _stream_id(key=True),
     Column("kind", String, nullable=False),  # query, subscription, as_of
     Column("position", BigInteger, nullable=False),
+)
+
+# Buckets are recorded before they are processed, so that redoing one gives the same answer.
+buckets = Table(
+    "buckets",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("stime", BigInteger, nullable=False),
+    Column("release", Boolean, nullable=False),  # whether deferred revisions are said in it
+)
+Index("buckets_by_stime", buckets.c.stime)
+
+bucket_bounds = Table(
+    "bucket_bounds",
+    metadata,
+    _stream_id(key=True),
+    Column("bucket", BigInteger, primary_key=True, autoincrement=False),
+    Column("start_position", BigInteger, nullable=False),  # what is after this one
+    Column("end_position", BigInteger, nullable=False),  # up to and with this one
+    Column("progress", BigInteger),
+)
+
+# Partial results that queries share: each is a stream of its own.
+stores = Table(
+    "stores",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    _stream_id(),
+    Column("definition", JSON, nullable=False),
+    Column("bucket", BigInteger),  # the last one it has taken in
+    Column("reduced", BigInteger, nullable=False),  # partials up to this position are few already
+    sqlite_autoincrement=True,
+)
+
+queries = Table(
+    "queries",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    _stream_id(),
+    Column("definition", JSON, nullable=False),
+    Column("bucket", BigInteger),  # the last one whose answer it has said
+    Column("released", BigInteger),  # the last one up to which its revisions are said
+    Column("halted", JSON(none_as_null=True)),  # the error at which it stopped
+    Column("feed_id", _Serial, ForeignKey("streams.id")),  # where it says what is tentative
+    Column("tentative", JSON(none_as_null=True)),  # what it has said there and not undone
+    sqlite_autoincrement=True,
+)
+
+query_stores = Table(
+    "query_stores",
+    metadata,
+    Column("query_id", _Serial, ForeignKey("queries.id"), primary_key=True),
+    Column("store_id", _Serial, ForeignKey("stores.id"), primary_key=True),
 )
 
 views = Table(

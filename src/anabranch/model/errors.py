@@ -15,6 +15,7 @@ MEANINGS: Final = MappingProxyType(
         "BAD_ARGUMENT": "An argument has a value that the call cannot use.",
         "BAD_DURATION": "A duration is not a number and a fixed unit, such as '10 seconds'.",
         "BAD_EVENT_TIME": "Rows have no event time, or one that cannot be meant.",
+        "BAD_EXPRESSION": "Spark does not accept an expression; the message has Spark's own words.",
         "BAD_NAME": "A stream or view name is not a plain identifier.",
         "BAD_SCHEMA": "A stream's declaration is inconsistent or has a type that is not supported.",
         "BAD_TIME": "A point in time cannot be read.",
@@ -23,6 +24,7 @@ MEANINGS: Final = MappingProxyType(
         "CONNECT_NOT_INSTALLED": "Spark Connect was asked for, but its client packages are missing.",
         "DISK_FULL": "A file could not be written because no space is left.",
         "ENGINE_CLOSED": "The engine, or the unit of work, was used after it ended.",
+        "EXPRESSION_FAILED": "An expression failed on a row, and its query has halted there.",
         "FENCED": "Another engine has taken over the lease of this warehouse.",
         "FILE_CHANGED": "A referenced file is no longer the one that was loaded.",
         "FILE_UNREADABLE": "A file is missing, truncated, or not in the format that was said.",
@@ -31,8 +33,10 @@ MEANINGS: Final = MappingProxyType(
         "INTENT_LAPSED": "A writer was silent for so long that its unit of work was aborted.",
         "JAVA_MISSING": "No Java runtime of version 17 or later was found.",
         "LEASE_HELD": "Another engine is advancing this warehouse.",
+        "NOT_GROUPED": "A column of an aggregate query is neither grouped nor inside an aggregate.",
         "NOT_KEYED": "A revision by key was sent to a stream without a key.",
         "NOT_SUPPORTED": "The combination is not supported; the message says what is.",
+        "NO_EVENT_TIME": "A window was asked for over rows that have no event time.",
         "NULL_VALUE": "A column that must not be null has nulls.",
         "POSITION_CONFLICT": "What a step or a compaction has read was changed by another commit.",
         "SESSION_CONFLICT": "A Spark session with other settings is already running in this process.",
@@ -40,6 +44,7 @@ MEANINGS: Final = MappingProxyType(
         "SPARK_UNREACHABLE": "The Spark Connect server does not answer.",
         "STREAM_EXISTS": "A stream of that name exists with another declaration.",
         "STREAM_IN_USE": "The stream cannot be dropped while something reads it.",
+        "SYNTAX": "A statement cannot be read, or asks for something that is not there; carets show where.",
         "TIME_ZONE": "A timestamp has no time zone where an instant is needed, or an unknown one.",
         "UNKNOWN_COLUMN": "A column is not in the schema.",
         "UNKNOWN_STREAM": "No stream has that name.",
@@ -63,7 +68,9 @@ class AnabranchError(Exception):
         self.need = need
         self.got = got
         self.next_step = next_step
-        super().__init__(f"{error_id}: {place}: need {need}; got {got.rstrip('.')}. {next_step}")
+        # A place that quotes a line of SQL ends with carets; what is said about them begins on a line of its own.
+        after = "\n" if "\n" in place else ": "
+        super().__init__(f"{error_id}: {place}{after}need {need}; got {got.rstrip('.')}. {next_step}")
 
     def parts(self) -> dict[str, str]:
         """The error as plain values, from which `AnabranchError(**parts)` makes it again: how tasks send it home."""

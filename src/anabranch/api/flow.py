@@ -1,0 +1,65 @@
+"""The fluent form of a query, bound to an engine: it ends with `create(name)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch.diagram.fluent import Flow
+from anabranch.diagram.sql.source_text import SourceText
+from anabranch.model.errors import AnabranchError
+from anabranch.model.time import Duration
+
+if TYPE_CHECKING:
+    from anabranch.api.stream import Stream
+    from anabranch.engine.queries import Queries
+
+
+@dataclass(frozen=True)
+class BoundFlow:
+    """A query that is being written; each call gives another one. Expressions are SQL text."""
+
+    flow: Flow
+    queries: Queries
+
+    def where(self, condition: str) -> BoundFlow:
+        """Keep the rows for which a condition is true; after `agg`, the groups."""
+        return BoundFlow(self.flow.where(condition), self.queries)
+
+    def select(self, *columns: str) -> BoundFlow:
+        """Compute columns: `"price * 2 AS twice"`."""
+        return BoundFlow(self.flow.select(*columns), self.queries)
+
+    def window(self, size: Duration, advance: Duration | None = None) -> BoundFlow:
+        """Windows over event time: `window("1 minute")`, or `window("15 minutes", "5 minutes")`."""
+        return BoundFlow(self.flow.window(size, advance), self.queries)
+
+    def groupBy(self, *keys: str) -> BoundFlow:  # noqa: N802 - as PySpark has it
+        """The expressions to group by."""
+        return BoundFlow(self.flow.groupBy(*keys), self.queries)
+
+    def agg(self, *aggregates: str) -> BoundFlow:
+        """One row per group: its keys, then these aggregates."""
+        return BoundFlow(self.flow.agg(*aggregates), self.queries)
+
+    def having(self, condition: str) -> BoundFlow:
+        """Keep the groups for which a condition is true."""
+        return BoundFlow(self.flow.having(condition), self.queries)
+
+    def union(self, other: BoundFlow | Stream) -> BoundFlow:
+        """The rows of both, duplicates and all."""
+        inner = other if isinstance(other, BoundFlow) else getattr(other, "_flow", lambda: None)()
+        if not isinstance(inner, BoundFlow):
+            raise AnabranchError(
+                "BAD_ARGUMENT",
+                place="union()",
+                need="a stream, or a query that is being written",
+                got=f"a {type(other).__name__}",
+                next_step="Pass engine.stream(name), or a flow that begins with one.",
+            )
+        return BoundFlow(self.flow.union(inner.flow), self.queries)
+
+    def create(self, name: str, *, archive: str | None = None, revise_every: int = 1, on_error: str = "halt") -> None:
+        """Create the query as a stream of this name."""
+        query = self.flow.query(name, archive=archive, revise_every=revise_every, on_error=on_error)
+        self.queries.create(query, SourceText(f"-- {name}, in the fluent form", name, is_statement=False))

@@ -1,0 +1,173 @@
+"""Carrying out SQL statements."""
+
+from __future__ import annotations
+
+import threading
+
+from pyspark.sql import DataFrame
+
+from anabranch.diagram.drawing import draw
+from anabranch.diagram.rewrites.known import Note
+from anabranch.diagram.sql.compile import compile_query
+from anabranch.diagram.sql.parse import parse
+from anabranch.diagram.sql.statements import (
+    CreateQuery,
+    CreateStream,
+    Describe,
+    Drop,
+    Explain,
+    ShowStreams,
+    Snapshot,
+    Statement,
+)
+from anabranch.engine.mistakes import spark_words
+from anabranch.engine.queries import Queries
+from anabranch.log.log import Log, StreamState
+from anabranch.model.errors import AnabranchError
+from anabranch.model.stream import StreamSpec, check_name
+from anabranch.model.time import duration_text, instant_text
+
+_registering = threading.Lock()
+
+
+class Statements:
+    """Runs statements against one warehouse."""
+
+    def __init__(self, log: Log, queries: Queries) -> None:
+        self.log = log
+        self.queries = queries
+
+    def run(self, text: str, name: str = "sql") -> DataFrame | None:
+        """Run all statements of a text; the result of the last one that has any."""
+        result = None
+        for statement in parse(text, name):
+            found = self._one(statement)
+            result = found if found is not None else result
+        return result
+
+    def _one(self, statement: Statement) -> DataFrame | None:
+        match statement:
+            case CreateStream():
+                self._create_stream(statement)
+            case CreateQuery():
+                self._create_query(statement)
+            case Drop():
+                self._drop(statement)
+            case ShowStreams():
+                return self._show()
+            case Describe():
+                return self._describe(statement)
+            case Explain():
+                return self._lines("plan", self.explain(statement))
+            case Snapshot():
+                return self._snapshot(statement)
+        return None
+
+    def _create_stream(self, wanted: CreateStream) -> None:
+        spec = StreamSpec.declare(
+            wanted.name, dict(wanted.columns), event_time=wanted.event_time, key=wanted.key, slack=wanted.slack,
+            drift=wanted.drift, history=wanted.history,
+        )  # fmt: skip
+        if wanted.if_not_exists and self._exists(wanted.name):
+            return
+        if self._exists(wanted.name):
+            raise _exists(wanted.name)
+        self.log.create_stream(spec)
+
+    def _create_query(self, wanted: CreateQuery) -> None:
+        check_name(wanted.name, "stream")
+        if wanted.archive is not None:
+            check_name(wanted.archive, "archive")
+        if self._exists(wanted.name):
+            if wanted.if_not_exists:
+                return
+            raise _exists(wanted.name)
+        query = compile_query(wanted, self.queries.columns_of)
+        self.queries.create(query, wanted.source)
+
+    def _exists(self, name: str) -> bool:
+        return any(state.name == name for state in self.log.streams())
+
+    def _drop(self, wanted: Drop) -> None:
+        if wanted.if_exists and not self._exists(wanted.name):
+            return
+        self.queries.drop(wanted.name)
+
+    def _show(self) -> DataFrame:
+        halted = {q.name: q.halted is not None for q in self.log.register.queries()}
+        rows = [
+            (s.name, "query" if s.role != "base" else "base", s.rows, instant_text(s.progress),
+             "halted" if halted.get(s.name) else "")
+            for s in self.log.streams()
+        ]  # fmt: skip
+        columns = "name STRING, kind STRING, rows BIGINT, progress STRING, state STRING"
+        return self.queries.session.spark.createDataFrame(rows, columns)
+
+    def _describe(self, wanted: Describe) -> DataFrame:
+        state = self.log.stream(self.queries.resolve(wanted.name))
+        rows = [(f.name, f.type, _note(state, f.name)) for f in state.spec.schema if not f.name.startswith("_")]
+        rows += [("", "", "")] + [(f"# {name}", value, "") for name, value in self._facts(state)]
+        return self.queries.session.spark.createDataFrame(rows, "column STRING, type STRING, note STRING")
+
+    def _facts(self, state: StreamState) -> list[tuple[str, str]]:
+        if state.role == "base":
+            spec = state.spec
+            said = [("slack", duration_text(spec.slack)), ("drift", duration_text(spec.drift)),
+                    ("history", duration_text(spec.history)), ("key", ", ".join(spec.key))]  # fmt: skip
+        else:
+            query = self.queries.query(state.name)
+            definition = query.stored.definition
+            said = [("query", definition["text"]), ("archive", definition["archive"] or ""),
+                    ("revise every", f"{query.revise_every} buckets" if query.revise_every > 1 else ""),
+                    ("on error", str(query.on_error)),
+                    ("halted", (query.stored.halted or {}).get("got", ""))]  # fmt: skip
+        return [(name, value) for name, value in [*said, ("progress", instant_text(state.progress))] if value]
+
+    def explain(self, wanted: Explain) -> list[str]:
+        """A drawing of a query that is asked for, or of one that is there."""
+        if isinstance(wanted.what, str):
+            query = self.queries.query(self.queries.resolve(wanted.what))
+            notes = [Note(**note) for note in query.stored.definition["notes"]]
+            return draw(query.plan, notes)
+        asked = compile_query(wanted.what, self.queries.columns_of)
+        _, defined = self.queries.define(asked, wanted.what.source)
+        return draw(defined.rewritten.box, defined.rewritten.notes)
+
+    def _lines(self, column: str, lines: list[str]) -> DataFrame:
+        return self.queries.session.spark.createDataFrame([(line,) for line in lines], f"{column} STRING")
+
+    def _snapshot(self, wanted: Snapshot) -> DataFrame:
+        """Spark's own SQL; the streams that it names are tables in it."""
+        spark = self.queries.session.spark
+        known = {state.name.lower(): state.name for state in self.log.streams()}
+        known |= {archive.lower(): archive for archive in self.queries.archives()}
+        with _registering:
+            for name in sorted(known.keys() & wanted.names):
+                self.queries.table(known[name]).createOrReplaceTempView(known[name])
+            try:
+                return spark.sql(wanted.text)
+            except Exception as error:
+                if type(error).__name__ not in ("AnalysisException", "ParseException"):
+                    raise
+                raise AnabranchError(
+                    "BAD_EXPRESSION",
+                    place=wanted.source.name,
+                    need=f"a query that Spark accepts, over the streams {', '.join(sorted(known.values())) or '(none)'}",
+                    got=spark_words(error),
+                    next_step="Correct the query.",
+                ) from error
+
+
+def _note(state: StreamState, column: str) -> str:
+    notes = [("event time", column == state.spec.event_time), ("key", column in state.spec.key)]
+    return ", ".join(note for note, holds in notes if holds)
+
+
+def _exists(name: str) -> AnabranchError:
+    return AnabranchError(
+        "STREAM_EXISTS",
+        place=f"stream {name!r}",
+        need="a name that is free",
+        got="the name of a stream",
+        next_step="Choose another name, drop the other one first, or write IF NOT EXISTS.",
+    )

@@ -1,0 +1,82 @@
+"""A diagram drawn as text: boxes, the phase in which each works, gather points, and why it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from anabranch.diagram.boxes.aggregate import Aggregate
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.map import Map
+from anabranch.diagram.boxes.partials import Consolidate, Partials
+from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.union import Union
+from anabranch.diagram.boxes.view import View
+from anabranch.diagram.rewrites.known import Note, is_linear
+from anabranch.model.time import duration_text
+from anabranch.model.window import Window
+
+_WIDTH = 78
+
+
+def draw(box: Box, notes: Sequence[Note] = ()) -> list[str]:
+    """The lines of a drawing: the boxes from the answer down to its sources, then what was rewritten."""
+    lines = [f"{text:<{_WIDTH}}  {phase}".rstrip() for text, phase in _boxes(box, "", "")]
+    if notes:
+        lines += ["", "Rewrites:"]
+        lines += [f"  {note.rewrite}: {note.what}; {note.why}" for note in notes]
+    return lines
+
+
+def _boxes(box: Box, first: str, rest: str) -> Iterator[tuple[str, str]]:
+    for at, line in enumerate(_words(box)):
+        yield (first if at == 0 else rest) + line, _phase(box) if at == 0 else ""
+    for at, part in enumerate(box.inputs):
+        last = at == len(box.inputs) - 1
+        yield from _boxes(part, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
+
+
+def _phase(box: Box) -> str:
+    if isinstance(box, Partials):
+        return "parallel: keeps partial results"
+    if isinstance(box, Aggregate):
+        return "serial: gathers finished results"
+    if isinstance(box, Consolidate):
+        return "serial: consolidates"
+    if isinstance(box, Source):
+        return "log"
+    return "parallel" if is_linear(box) else "serial"
+
+
+def _words(box: Box) -> list[str]:
+    match box:
+        case Source():
+            return [f"Source {box.stream}"]
+        case View():
+            return [f"View {box.name}"]
+        case Filter():
+            return [f"Filter {box.predicate}"]
+        case Map():
+            return [f"Map {', '.join(map(str, box.outputs))}"]
+        case Union():
+            return ["Union"]
+        case Partials():
+            pane = "all of time" if box.pane is None else f"panes of {duration_text(box.pane)}"
+            keys = [str(key.expression) for key in box.keys]
+            return [f"Partials in {pane}{_by(keys)}", *(f"   {call.name} = {call}" for call in box.calls)]
+        case Consolidate():
+            keys = [f"{name} = {inner}" for name, inner in box.keys]
+            calls = ", ".join(f"{name} = final({inner})" for name, inner in box.calls)
+            return [f"Consolidate {calls}{_by(keys)}{_over(box.window)}"]
+        case Aggregate():
+            calls = ", ".join(f"{call.name} = {call}" for call in box.calls)
+            return [f"Aggregate {calls}{_by([str(key) for key in box.keys])}{_over(box.window)}"]
+    raise AssertionError(f"no drawing for {type(box).__name__}")
+
+
+def _by(keys: Sequence[str]) -> str:
+    return f" by {', '.join(keys)}" if keys else ""
+
+
+def _over(window: Window | None) -> str:
+    return f" {window}" if window else ", running"

@@ -1,0 +1,163 @@
+"""The fluent way to write a query: the same clauses as methods, the same boxes as from SQL.
+
+A flow never changes; each method gives another one. Expressions are SQL text. After `agg` a condition is
+about groups, as HAVING is, until something else is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.query import OnError, Query
+from anabranch.diagram.sql.compile import shaped, union, where
+from anabranch.diagram.sql.cursor import Cursor
+from anabranch.diagram.sql.durations import make_window
+from anabranch.diagram.sql.fragment import Fragment
+from anabranch.diagram.sql.scope import Scope
+from anabranch.diagram.sql.select import item
+from anabranch.diagram.sql.tokens import Kind
+from anabranch.diagram.sql.tree import Item, Shape, WindowClause
+from anabranch.model.errors import AnabranchError
+from anabranch.model.stream import check_name
+from anabranch.model.time import Duration, duration_text, duration_us
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The last `agg`, kept to be made again with one more condition."""
+
+    box: Box
+    scope: Scope
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Rows on their way: the boxes so far, and what was said that needs an `agg` to take effect."""
+
+    box: Box
+    name: str | None = None  # what columns may be qualified with
+    over: WindowClause | None = None
+    keys: tuple[Item, ...] | None = None
+    groups: _Groups | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.box.columns
+
+    def where(self, condition: str) -> Flow:
+        """Keep the rows for which a condition is true; after `agg`, the groups."""
+        if self.groups is not None:
+            return self._having(_expression(condition, "where()"))
+        return replace(self, box=where(self.box, _expression(condition, "where()")))
+
+    def select(self, *columns: str) -> Flow:
+        """Compute columns: `select("a", "b + 1 AS c")`."""
+        if self.keys is not None:
+            raise _wrong("select()", "agg() after groupBy()", "select()", "Name the aggregates in agg(...).")
+        items = _items(columns, "select()")
+        if not items:
+            raise _wrong("select()", "at least one column", "none", 'Pass columns, or "*".')
+        return Flow(shaped(self.box, self._scope, Shape(items, self.over)))
+
+    def window(self, size: Duration, advance: Duration | None = None) -> Flow:
+        """Windows over event time: `window("1 minute")`, or `window("15 minutes", "5 minutes")`."""
+        if self.over is not None:
+            raise _wrong("window()", "one window", "a second one", "Leave one out, or put agg() between them.")
+        of_size = _duration(size, "size")
+        made = make_window(of_size, _duration(advance, "advance") if advance is not None else None)
+        return replace(self, over=WindowClause(made, of_size[1]), groups=None)
+
+    def groupBy(self, *keys: str) -> Flow:
+        """The expressions to group by; they become the first columns of the result."""
+        if self.keys is not None:
+            raise _wrong("groupBy()", "one groupBy()", "a second one", "Put agg() between them.")
+        return replace(self, keys=_items(keys, "groupBy()"), groups=None)
+
+    def agg(self, *aggregates: str) -> Flow:
+        """One row per group: its keys, then these: `agg("count(*) AS c", "cq_close(*) AS t")`."""
+        keys = self.keys or ()
+        items = (*keys, *_items(aggregates, "agg()"))
+        if not items:
+            raise _wrong("agg()", "at least one aggregate", "none", 'Pass one, such as "count(*) AS c".')
+        shape = Shape(items, self.over, tuple(key.expression for key in keys))
+        groups = _Groups(self.box, self._scope, shape)
+        return Flow(shaped(self.box, self._scope, shape), groups=groups)
+
+    def having(self, condition: str) -> Flow:
+        """Keep the groups for which a condition is true."""
+        if self.groups is None:
+            raise _wrong("having()", "agg() before it", "no groups", "Use where() for rows.")
+        return self._having(_expression(condition, "having()"))
+
+    def union(self, other: Flow) -> Flow:
+        """The rows of both, duplicates and all; columns are matched by place."""
+        if not isinstance(other, Flow):
+            raise _wrong("union()", "another flow", f"a {type(other).__name__}", "Pass what where() or select() give.")
+        boxes = [self._settled("union()"), other._settled("union()")]
+        if len(boxes[0].columns) != len(boxes[1].columns):
+            raise _wrong(
+                "union()",
+                f"{len(boxes[0].columns)} columns, as in the first part",
+                str(len(boxes[1].columns)),
+                "Select as many columns in each part; they are matched by place.",
+            )
+        said = Fragment.of("", "union()")
+        return Flow(union([(box, said) for box in boxes]))
+
+    def query(
+        self, name: str, archive: str | None = None, revise_every: int = 1, on_error: str | OnError = OnError.HALT
+    ) -> Query:
+        """The query under a name, as `CREATE STREAM name AS` gives it."""
+        check_name(name, "stream")
+        if archive is not None:
+            check_name(archive, "table")
+        if not isinstance(revise_every, int) or isinstance(revise_every, bool) or revise_every < 1:
+            raise _wrong("revise_every=", "a number of buckets, at least 1", repr(revise_every), "Pass a positive int.")
+        choices = [str(choice) for choice in OnError]
+        if not isinstance(on_error, str) or on_error.lower() not in choices:
+            raise _wrong("on_error=", f"one of {', '.join(choices)}", repr(on_error), "Pass one of these.")
+        return Query(name, self._settled("query()"), archive, revise_every, OnError(on_error.lower()))
+
+    @property
+    def _scope(self) -> Scope:
+        return Scope(self.box.columns, self.name)
+
+    def _having(self, condition: Fragment) -> Flow:
+        assert self.groups is not None
+        shape = replace(self.groups.shape, having=(*self.groups.shape.having, condition))
+        groups = replace(self.groups, shape=shape)
+        return Flow(shaped(groups.box, groups.scope, shape), groups=groups)
+
+    def _settled(self, place: str) -> Box:
+        if self.over is not None or self.keys is not None:
+            pending = "window()" if self.over is not None else "groupBy()"
+            raise _wrong(place, f"agg() after {pending}", "no agg()", 'Say what to compute: agg("count(*) AS c").')
+        return self.box
+
+
+def _items(texts: tuple[str, ...], place: str) -> tuple[Item, ...]:
+    return tuple(item(_expression(text, place)) for text in texts)
+
+
+def _expression(text: str, place: str) -> Fragment:
+    """One expression, all of the text."""
+    if not isinstance(text, str):
+        raise _wrong(place, "SQL text", f"a {type(text).__name__}", 'Expressions are SQL strings: "price > 0".')
+    whole = Fragment.of(text, place)
+    cursor = Cursor(whole.source, whole.tokens)
+    found = cursor.expression("an expression")
+    if cursor.peek().kind is not Kind.END:
+        raise cursor.unexpected("one expression", "Pass each as a string of its own, and clauses as methods.")
+    return found
+
+
+def _duration(value: Duration, argument: str) -> tuple[Duration, Fragment]:
+    micros = duration_us(value, f"window(), {argument}=")
+    text = value if isinstance(value, str) else duration_text(micros)
+    return text, Fragment.of(text, "window()")
+
+
+def _wrong(place: str, need: str, got: str, next_step: str) -> AnabranchError:
+    return AnabranchError("BAD_ARGUMENT", place=place, need=need, got=got, next_step=next_step)

@@ -1,0 +1,49 @@
+"""How progress passes through boxes (design of the two clocks: docs/concepts.md).
+
+Filter, Map and View pass it on, Union takes the minimum, an aggregate over windows gives the next
+unclosed close minus one microsecond, and a running one passes on what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch.diagram.boxes.aggregate import Aggregate
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.partials import Consolidate
+from anabranch.diagram.boxes.source import Source
+from anabranch.model.window import Window
+
+
+def progress_of(box: Box, streams: Mapping[str, int | None]) -> int | None:
+    """The progress of what comes out of a box, from that of the base streams."""
+    if isinstance(box, Source):
+        return streams.get(box.stream)
+    before = progress_into(box, streams)
+    window = window_of(box)
+    return window.progress(before) if window else before
+
+
+def progress_into(box: Box, streams: Mapping[str, int | None]) -> int | None:
+    """The progress of what goes into a box: what closes its windows."""
+    terms = [progress_of(part, streams) for part in box.inputs]
+    known = [term for term in terms if term is not None]
+    return min(known) if len(known) == len(terms) else None
+
+
+def window_of(box: Box) -> Window | None:
+    return box.window if isinstance(box, Aggregate | Consolidate) else None
+
+
+def sources_of(box: Box) -> tuple[str, ...]:
+    """The streams that a diagram reads, each once."""
+    return tuple(dict.fromkeys(b.stream for b in box.walk() if isinstance(b, Source)))
+
+
+def top_aggregate(box: Box) -> Aggregate | Consolidate | None:
+    """The aggregate whose groups are the rows of the answer; None for a diagram of linear boxes."""
+    while not isinstance(box, Aggregate | Consolidate):
+        if len(box.inputs) != 1:
+            return None
+        box = box.inputs[0]
+    return box

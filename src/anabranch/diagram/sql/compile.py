@@ -1,0 +1,194 @@
+"""From the tree of a query to its boxes.
+
+A select is, from the bottom up: its source, under its alias; a Filter for WHERE; and then either a Map, when
+every row is answered by itself, or an Aggregate with a Filter for HAVING and a Map above it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from anabranch.diagram.boxes.aggregate import Aggregate
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.map import Map
+from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.union import Union
+from anabranch.diagram.boxes.view import View
+from anabranch.diagram.expression import Expression, Named
+from anabranch.diagram.query import Query
+from anabranch.diagram.sql.calls import find, none_in
+from anabranch.diagram.sql.fragment import Fragment
+from anabranch.diagram.sql.names import check_different, output_name, written
+from anabranch.diagram.sql.rewrite import Key, Rewriter, no_window, rank_of
+from anabranch.diagram.sql.scope import Scope, bare
+from anabranch.diagram.sql.statements import CreateQuery
+from anabranch.diagram.sql.tokens import Kind
+from anabranch.diagram.sql.tree import Item, Select, Shape, Tree, UnionAll
+from anabranch.model.errors import AnabranchError
+
+ColumnsOf = Callable[[str], tuple[str, ...]]
+
+
+def compile_query(statement: CreateQuery, columns_of: ColumnsOf) -> Query:
+    """The query that a statement asks for; `columns_of` knows the streams that there are."""
+    box = _tree(statement.tree, columns_of)
+    return Query(statement.name, box, statement.archive, statement.revise_every, statement.on_error)
+
+
+def _tree(tree: Tree, columns_of: ColumnsOf) -> Box:
+    if isinstance(tree, UnionAll):
+        return union([(_tree(part, columns_of), part.word) for part in tree.parts])
+    box = _source(tree, columns_of)
+    qualifier = tree.alias or (tree.source.tokens[0].value if isinstance(tree.source, Fragment) else None)
+    scope = Scope(box.columns, qualifier)
+    if tree.where is not None:
+        box = where(box, tree.where)
+    return shaped(box, scope, tree.shape)
+
+
+def _source(select: Select, columns_of: ColumnsOf) -> Box:
+    if not isinstance(select.source, Fragment):
+        inner = _tree(select.source, columns_of)
+        return View(inner, select.alias) if select.alias else inner
+    name = select.source.tokens[0].value
+    try:
+        source = Source(name, tuple(columns_of(name)))
+    except AnabranchError as error:
+        raise select.source.moved(error) from None
+    differs = select.alias is not None and select.alias.lower() != name.lower()
+    return View(source, select.alias) if select.alias and differs else source
+
+
+def union(parts: list[tuple[Box, Fragment]]) -> Box:
+    """UNION ALL of boxes, each with the text to point at. A union in a union is one union."""
+    width = len(parts[0][0].columns)
+    for box, said in parts:
+        if len(box.columns) != width:
+            raise said.error(
+                need=f"{width} columns, as in the first part of the union",
+                got=str(len(box.columns)),
+                next_step="Select as many columns in each part; they are matched by place.",
+            )
+    return Union(tuple(inner for box, _ in parts for inner in (box.parts if isinstance(box, Union) else (box,))))
+
+
+def where(box: Box, condition: Fragment) -> Box:
+    none_in(condition, "WHERE", "Conditions on aggregates belong to HAVING.")
+    return Filter(box, condition.expression)
+
+
+def shaped(box: Box, scope: Scope, shape: Shape) -> Box:
+    """What a select list, a window, GROUP BY and HAVING make of rows."""
+    found = [find(part) for part in (*(item.expression for item in shape.items), *shape.having)]
+    aggregates = any(not isinstance(call.what, str) for calls in found for call in calls)
+    if shape.group is not None or aggregates:
+        return _aggregated(box, scope, shape)
+    if shape.window is not None:
+        raise shape.window.said.error(
+            need="an aggregate such as count(*), or GROUP BY, to go with the window",
+            got="neither",
+            next_step="Aggregate the rows of each window, or leave the window out.",
+        )
+    if shape.having:
+        raise shape.having[0].error(
+            need="an aggregate or GROUP BY to go with HAVING", got="neither", next_step="Use WHERE."
+        )
+    for item, calls in zip(shape.items, found, strict=True):
+        for call in calls:
+            raise no_window(item.expression, call)
+    return _mapped(box, scope, shape.items)
+
+
+def _mapped(box: Box, scope: Scope, items: tuple[Item, ...]) -> Box:
+    if len(items) == 1 and _is_star(items[0], scope):
+        return box
+    outputs: list[Named] = []
+    said: list[tuple[str, Fragment]] = []
+    for item in items:
+        if _is_star(item, scope):
+            made = [Named(name, Expression(written(name), item.whole.at)) for name in scope.columns]
+        else:
+            made = [Named(output_name(item), item.expression.expression)]
+        outputs += made
+        said += [(output.name, item.whole) for output in made]
+    check_different(said)
+    return Map(box, tuple(outputs))
+
+
+def _is_star(item: Item, scope: Scope) -> bool:
+    tokens = item.whole.tokens
+    if tokens[-1].word != "*" or len(tokens) not in (1, 3):
+        return False
+    if len(tokens) == 1:
+        return True
+    if tokens[1].word != "." or not tokens[0].is_name:
+        return False
+    if scope.qualifier is None or tokens[0].value.lower() != scope.qualifier.lower():
+        raise item.whole.error(
+            need=f"* or {scope.qualifier}.*" if scope.qualifier else "*",
+            got=item.whole.squeezed,
+            next_step="Fields of a struct must be named one by one.",
+        )
+    return True
+
+
+def _aggregated(box: Box, scope: Scope, shape: Shape) -> Box:
+    for item in shape.items:
+        if _is_star(item, scope):
+            raise item.whole.error(
+                need="columns by name in an aggregate query",
+                got=item.whole.squeezed,
+                next_step="Name the grouping columns and the aggregates.",
+            )
+    keys = _keys(scope, shape)
+    rewriter = Rewriter(scope, keys, windowed=shape.window is not None)
+    outputs = tuple(Named(output_name(item), rewriter.rewrite(item.expression)) for item in shape.items)
+    check_different([(output.name, item.whole) for output, item in zip(outputs, shape.items, strict=True)])
+    aliases = {
+        item.alias.lower(): output.expression.text
+        for item, output in zip(shape.items, outputs, strict=True)
+        if item.alias is not None
+    }
+    having = [rewriter.rewrite(condition, aliases) for condition in shape.having]
+    named = tuple(Named(key.name, key.said.expression) for key in keys)
+    answer: Box = Aggregate(box, shape.window.window if shape.window else None, named, rewriter.calls)
+    for condition in having:
+        answer = Filter(answer, condition)
+    return Map(answer, outputs)
+
+
+def _keys(scope: Scope, shape: Shape) -> tuple[Key, ...]:
+    keys: dict[tuple[str, ...], Key] = {}
+    for said in _grouped(scope, shape):
+        none_in(said, "GROUP BY", "Group by columns of the rows; the window groups by itself.")
+        meaning = scope.meaning(said)
+        if meaning not in keys:
+            keys[meaning] = Key(f"_k{len(keys)}", said, meaning, rank_of(bare(said)))
+    return tuple(keys.values())
+
+
+def _grouped(scope: Scope, shape: Shape) -> list[Fragment]:
+    group = shape.group or ()
+    if len(group) == 1 and [token.word for token in group[0].tokens] == ["ALL"] and not scope.has("all"):
+        return [item.expression for item in shape.items if not find(item.expression)]
+    return [_resolved(scope, shape.items, said) for said in group]
+
+
+def _resolved(scope: Scope, items: tuple[Item, ...], said: Fragment) -> Fragment:
+    """A grouping expression; a number stands for the select item at that place, an alias for the one of that name."""
+    token = said.tokens[0]
+    if len(said.tokens) > 1:
+        return said
+    if token.kind is Kind.NUMBER and re.fullmatch("[0-9]{1,9}", token.raw):
+        if not 1 <= int(token.raw) <= len(items):
+            raise said.error(
+                need=f"the place of a select item, 1 to {len(items)}", got=token.raw, next_step="Count from 1."
+            )
+        return items[int(token.raw) - 1].expression
+    if token.is_name and not scope.has(token.value):
+        for item in items:
+            if item.alias is not None and item.alias.lower() == token.value.lower():
+                return item.expression
+    return said

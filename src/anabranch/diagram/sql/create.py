@@ -1,0 +1,197 @@
+"""CREATE STREAM, in its two forms: columns, or AS and a query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.diagram.query import OnError
+from anabranch.diagram.sql.cursor import Cursor
+from anabranch.diagram.sql.durations import duration
+from anabranch.diagram.sql.fragment import Fragment
+from anabranch.diagram.sql.select import query
+from anabranch.diagram.sql.source_text import did_you_mean
+from anabranch.diagram.sql.statements import CreateQuery, CreateStream
+from anabranch.diagram.sql.tokens import Kind
+from anabranch.diagram.sql.words import trails
+from anabranch.model.errors import AnabranchError
+from anabranch.model.schema import Schema
+from anabranch.model.stream import check_name, unknown_column
+
+_STREAM_CLAUSES = ("EVENT", "SLACK", "DRIFT", "KEY", "HISTORY")
+_DECLARATION = (
+    "Write CREATE STREAM name (column TYPE, ...) EVENT TIME column [SLACK 'd'] [DRIFT 'd'] [KEY (...)] [HISTORY 'd']."
+)
+_AFTER_QUERY = (
+    "After the query may come ARCHIVE INTO table, REVISE EVERY n BUCKETS and ON ERROR HALT, NULL or QUARANTINE."
+)
+
+
+def create_stream(cursor: Cursor) -> CreateStream | CreateQuery:
+    """What follows CREATE STREAM."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = checked_name(cursor, "stream")
+    if cursor.accept("AS"):
+        return _create_query(cursor, name, if_not_exists)
+    if cursor.sees("(", "SELECT"):
+        raise cursor.unexpected("AS before the query", "Write CREATE STREAM name AS SELECT ...")
+    if not cursor.sees("("):
+        raise cursor.unexpected("the columns in parentheses, or AS and a query", _DECLARATION, ("AS",))
+    columns, marked = _columns(cursor)
+    clauses = _Once(cursor)
+    while cursor.peek().kind is not Kind.END:
+        _stream_clause(cursor, clauses, columns)
+    if marked is not None:
+        if "event_time" in clauses.found:
+            raise marked.error(need="one event time", got="a second one", next_step="Leave out CQTIME or EVENT TIME.")
+        clauses.found["event_time"] = marked.tokens[0].value
+    if "event_time" not in clauses.found:
+        raise cursor.unexpected("EVENT TIME and a column", _DECLARATION)
+    return CreateStream(cursor.source, name, columns, if_not_exists=if_not_exists, **clauses.found)
+
+
+def checked_name(cursor: Cursor, what: str) -> str:
+    start = cursor.at
+    token = cursor.name(f"the name of the {what}")
+    try:
+        check_name(token.value, what)
+    except AnabranchError as error:
+        raise cursor.since(start).moved(error) from None
+    return token.value
+
+
+@dataclass
+class _Once:
+    """Clauses in any order, each once."""
+
+    cursor: Cursor
+    found: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, key: str, start: int, value: Callable[[], Any]) -> None:
+        if key in self.found:
+            raise self.cursor.since(start).error(
+                need="each clause once", got="a second one of its kind", next_step="Leave one out."
+            )
+        self.found[key] = value()
+
+
+def _columns(cursor: Cursor) -> tuple[tuple[tuple[str, str], ...], Fragment | None]:
+    """The columns, and the name of the one that is marked CQTIME."""
+    found: dict[str, tuple[str, str]] = {}
+    event_time = None
+    cursor.take()
+    while not found or cursor.accept(","):
+        start = cursor.at
+        name = cursor.name("the name of a column", _DECLARATION).value
+        named = cursor.since(start)
+        if name.lower() in found:
+            raise named.error(need="columns with different names", got=f"{name!r} again", next_step="Rename one.")
+        declared = _type(cursor)
+        if declared.tokens and declared.tokens[-1].word == "CQTIME":
+            if event_time is not None:
+                raise declared.part(-1, len(declared.tokens)).error(
+                    need="one event time", got="a second CQTIME", next_step="Leave one out."
+                )
+            event_time, declared = named, declared.part(0, -1)
+        if not declared.tokens:
+            raise cursor.unexpected(f"the type of column {name!r}", _DECLARATION)
+        _check_type(name, declared)
+        found[name.lower()] = (name, declared.squeezed)
+    cursor.expect(")", next_step=_DECLARATION)
+    return tuple(found.values()), event_time
+
+
+def _type(cursor: Cursor) -> Fragment:
+    start, depth = cursor.at, 0
+    while cursor.peek().kind is not Kind.END:
+        word = cursor.peek().word
+        if depth == 0 and word in (",", ")"):
+            break
+        depth += word.count("<") + word.count("(") - word.count(">") - word.count(")")
+        cursor.take()
+    return cursor.since(start)
+
+
+def _check_type(name: str, declared: Fragment) -> None:
+    try:
+        Schema.parse({name: declared.squeezed}, "")
+    except AnabranchError as error:
+        raise declared.moved(error) from None
+
+
+def _stream_clause(cursor: Cursor, clauses: _Once, columns: tuple[tuple[str, str], ...]) -> None:
+    start = cursor.at
+    if cursor.accept("EVENT"):
+        cursor.expect("TIME", next_step=_DECLARATION)
+        clauses.read("event_time", start, lambda: _column(cursor, columns))
+    elif cursor.accept("KEY"):
+        clauses.read("key", start, lambda: _key(cursor, columns))
+    elif cursor.peek().word in ("SLACK", "DRIFT", "HISTORY"):
+        word = cursor.take().word
+        clauses.read(word.lower(), start, lambda: duration(cursor)[0])
+    else:
+        raise cursor.unexpected("EVENT TIME, SLACK, DRIFT, KEY or HISTORY", _DECLARATION, _STREAM_CLAUSES)
+
+
+def _key(cursor: Cursor, columns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    if not cursor.accept("("):
+        return (_column(cursor, columns),)
+    key = [_column(cursor, columns)]
+    while cursor.accept(","):
+        key.append(_column(cursor, columns))
+    cursor.expect(")", next_step="Write KEY (a, b).")
+    return tuple(key)
+
+
+def _column(cursor: Cursor, columns: tuple[tuple[str, str], ...]) -> str:
+    """A declared column, spelled as it was declared."""
+    start = cursor.at
+    name = cursor.name("the name of a column").value
+    spelled = {declared.lower(): declared for declared, _ in columns}
+    if name.lower() not in spelled:
+        known = tuple(declared for declared, _ in columns)
+        error = unknown_column("", name, known, did_you_mean(name, known) + "Check the spelling.")
+        raise cursor.since(start).moved(error)
+    return spelled[name.lower()]
+
+
+def _create_query(cursor: Cursor, name: str, if_not_exists: bool) -> CreateQuery:
+    clauses = _Once(cursor)
+    tree = query(cursor, lambda inside: _trailing(inside, clauses))
+    _trailing(cursor, clauses)
+    if cursor.sees("UNION"):
+        raise cursor.unexpected("the end of the statement", "Write ARCHIVE, REVISE and ON ERROR after the last select.")
+    if cursor.peek().kind is not Kind.END:
+        choices = ("WHERE", "GROUP", "HAVING", "UNION", "ARCHIVE", "REVISE", "ON")
+        raise cursor.refused() or cursor.unexpected("the end of the statement", _AFTER_QUERY, choices)
+    return CreateQuery(cursor.source, name, tree, if_not_exists=if_not_exists, **clauses.found)
+
+
+def _trailing(cursor: Cursor, clauses: _Once) -> None:
+    while cursor.peek().kind is not Kind.END and trails(cursor.tokens, cursor.at):
+        start = cursor.at
+        if cursor.accept("ARCHIVE", "INTO"):
+            clauses.read("archive", start, lambda: checked_name(cursor, "table"))
+        elif cursor.accept("REVISE", "EVERY"):
+            clauses.read("revise_every", start, lambda: _buckets(cursor))
+        elif cursor.accept("ON", "ERROR"):
+            clauses.read("on_error", start, lambda: _on_error(cursor))
+
+
+def _buckets(cursor: Cursor) -> int:
+    token = cursor.peek()
+    if token.kind is not Kind.NUMBER or not re.fullmatch("0*[1-9][0-9]{0,8}", token.raw):
+        raise cursor.unexpected("a number of buckets, at least 1", "Write REVISE EVERY 10 BUCKETS.")
+    cursor.take()
+    if not cursor.accept("BUCKETS") and not cursor.accept("BUCKET"):
+        raise cursor.unexpected("BUCKETS", "Write REVISE EVERY 10 BUCKETS.", ("BUCKETS",))
+    return int(token.raw)
+
+
+def _on_error(cursor: Cursor) -> OnError:
+    choices = tuple(choice.name for choice in OnError)
+    if cursor.peek().word not in choices:
+        raise cursor.unexpected("HALT, NULL or QUARANTINE", "Write ON ERROR HALT, or leave it out.", choices)
+    return OnError[cursor.take().word]

@@ -1,0 +1,184 @@
+"""The grammar of a continuous query: SELECT, FROM, WHERE, GROUP BY, HAVING, and UNION ALL of those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anabranch.diagram.sql.cursor import Cursor
+from anabranch.diagram.sql.durations import window_clause
+from anabranch.diagram.sql.fragment import Fragment, outermost
+from anabranch.diagram.sql.tokens import Kind, Token
+from anabranch.diagram.sql.tree import Item, Select, Shape, Tree, UnionAll, WindowClause
+from anabranch.diagram.sql.words import BETWEEN_OPERANDS, RANKS, TIME_UNITS, begins_clause, ends_operand
+from anabranch.model.errors import AnabranchError
+
+# Deeper is no query that a person wrote.
+_DEEPEST = 50
+_FORM = "SELECT ... FROM stream"
+_NO_ALIAS = frozenset(("ON", "USING"))
+
+AtEnd = Callable[[Cursor], None]
+
+
+def query(cursor: Cursor, at_end: AtEnd | None = None, depth: int = 0) -> Tree:
+    """Selects joined by UNION ALL.
+
+    `at_end` reads clauses that belong to the whole statement; they may stand inside its parentheses or after.
+    """
+    parts = [_term(cursor, at_end, depth)]
+    while cursor.sees("UNION"):
+        cursor.take()
+        if not cursor.accept("ALL"):
+            raise cursor.unexpected(
+                "ALL after UNION", "Write UNION ALL: it keeps duplicates, and nothing else is there.", ("ALL",)
+            )
+        if cursor.sees("BY", "NAME"):
+            raise cursor.unexpected("a select", "Name the columns in the same order: UNION ALL goes by place.")
+        parts.append(_term(cursor, at_end, depth))
+    return parts[0] if len(parts) == 1 else UnionAll(tuple(parts))
+
+
+def _term(cursor: Cursor, at_end: AtEnd | None, depth: int) -> Tree:
+    if depth > _DEEPEST:
+        raise cursor.unexpected(f"at most {_DEEPEST} levels of parentheses", "Make streams of the inner queries.")
+    if not cursor.accept("("):
+        return _select(cursor, depth)
+    inner = query(cursor, at_end, depth + 1)
+    if at_end:
+        at_end(cursor)
+    _close(cursor)
+    return inner
+
+
+def _close(cursor: Cursor) -> None:
+    if not cursor.accept(")"):
+        raise cursor.refused() or cursor.unexpected(
+            "a clause of the query, or its closing ')'", "The clauses: WHERE, GROUP BY, HAVING, UNION ALL.", _CLAUSES
+        )
+
+
+_CLAUSES = ("WHERE", "GROUP", "HAVING", "UNION", "FROM")
+
+
+def _select(cursor: Cursor, depth: int) -> Select:
+    start = cursor.at
+    if not cursor.accept("SELECT"):
+        step = "Write the sub-query after FROM, in parentheses." if cursor.sees("WITH") else f"Write {_FORM}."
+        raise cursor.unexpected("SELECT", step, ("SELECT",))
+    word = cursor.since(start)
+    if cursor.sees("DISTINCT"):
+        raise cursor.unexpected("the columns", "SELECT DISTINCT is not there: GROUP BY the columns instead.")
+    if cursor.sees("ALL") and (cursor.peek(1).is_name or cursor.peek(1).word == "*") and cursor.peek(1).word != "FROM":
+        cursor.take()
+    items = _items(cursor)
+    if not cursor.accept("FROM"):
+        raise cursor.refused() or cursor.unexpected("FROM and a stream", f"Write {_FORM}.", ("FROM",))
+    source, alias, window = _source(cursor, depth)
+    where = cursor.expression("a condition") if cursor.accept("WHERE") else None
+    group = _group(cursor) if cursor.accept("GROUP", "BY") else None
+    having = (cursor.expression("a condition"),) if cursor.accept("HAVING") else ()
+    if cursor.sees(","):
+        raise cursor.unexpected("one condition", "Join conditions with AND.")
+    return Select(word, source, alias, where, Shape(items, window, group, having))
+
+
+def _items(cursor: Cursor) -> tuple[Item, ...]:
+    items = [item(cursor.expression("a column or an expression"))]
+    while cursor.accept(","):
+        items.append(item(cursor.expression("a column or an expression")))
+    return tuple(items)
+
+
+def item(whole: Fragment) -> Item:
+    """An entry of a select list: its expression, and its alias with AS or without."""
+    tokens = whole.tokens
+    if len(tokens) > 2 and tokens[-1].is_name and tokens[-2].word == "AS":
+        found = Item(whole.part(0, -2), tokens[-1].value, whole)
+    elif len(tokens) > 1 and _may_be_alias(tokens[-1]) and ends_operand(tokens[-2]) and not _is_unit(whole):
+        found = Item(whole.part(0, -1), tokens[-1].value, whole)
+    else:
+        found = Item(whole, None, whole)
+    rest = found.expression
+    for i in outermost(rest.source, rest.tokens):
+        if rest.tokens[i].word == "AS":
+            raise rest.part(i, i + 1).error(
+                need="one name after AS, then a comma or FROM",
+                got=f"{whole.squeezed!r}",
+                next_step="Write expression AS name.",
+            )
+    return found
+
+
+def _may_be_alias(token: Token) -> bool:
+    return token.is_name and token.word not in RANKS and token.word not in BETWEEN_OPERANDS
+
+
+def _is_unit(whole: Fragment) -> bool:
+    """Whether the last word is the unit of an interval, and so no alias."""
+    tokens = whole.tokens
+    if tokens[-1].word not in TIME_UNITS:
+        return False
+    i = len(tokens) - 2
+    if i and tokens[i - 1].word == "INTERVAL":  # INTERVAL n DAYS, with n a column
+        return True
+    while i > 0 and (tokens[i].kind in (Kind.NUMBER, Kind.STRING) or tokens[i].word in TIME_UNITS):
+        i -= 1
+    return tokens[i].word == "INTERVAL"
+
+
+def _source(cursor: Cursor, depth: int) -> tuple[Fragment | Tree, str | None, WindowClause | None]:
+    found: Fragment | Tree
+    if cursor.accept("("):
+        found = query(cursor, None, depth + 1)
+        _close(cursor)
+    else:
+        found = _stream(cursor)
+        if cursor.sees(".") or cursor.sees("("):
+            raise cursor.unexpected(
+                "the plain name of a stream", "Streams have one-word names, and no function makes one."
+            )
+    window = window_clause(cursor)
+    alias = _alias(cursor)
+    again = window_clause(cursor)
+    if window and again:
+        raise again.said.error(need="one window", got="a second one", next_step="Leave one out.")
+    if cursor.sees(","):
+        raise cursor.unexpected("one stream", "Joins are not there: read one stream, or a sub-query in parentheses.")
+    if stray := cursor.refused():
+        raise stray
+    return found, alias, window or again
+
+
+def _stream(cursor: Cursor) -> Fragment:
+    start = cursor.at
+    need = "the name of a stream, or a sub-query in parentheses"
+    if start < len(cursor.tokens) and begins_clause(cursor.tokens, start):
+        raise cursor.unexpected(need, f"Write {_FORM}.")
+    cursor.name(need, f"Write {_FORM}.")
+    return cursor.since(start)
+
+
+def _alias(cursor: Cursor) -> str | None:
+    if cursor.accept("AS"):
+        return cursor.name("an alias after AS").value
+    token = cursor.peek()
+    if not _may_be_alias(token) or token.word in _NO_ALIAS or begins_clause(cursor.tokens, cursor.at):
+        return None
+    return cursor.take().value
+
+
+def _group(cursor: Cursor) -> tuple[Fragment, ...]:
+    parts: list[Fragment] = []
+    while not parts or cursor.accept(","):
+        first, second = cursor.peek(), cursor.peek(1)
+        if (first.word in ("ROLLUP", "CUBE") and second.word == "(") or cursor.sees("GROUPING", "SETS"):
+            raise _only_plain_groups(cursor)
+        parts.append(cursor.expression("a grouping expression"))
+        if [token.word for token in parts[-1].tokens[-2:]] in (["WITH", "ROLLUP"], ["WITH", "CUBE"]):
+            cursor.at -= 1
+            raise _only_plain_groups(cursor)
+    return tuple(parts)
+
+
+def _only_plain_groups(cursor: Cursor) -> AnabranchError:
+    return cursor.unexpected("plain grouping expressions", "Make one stream for each set of columns to group by.")

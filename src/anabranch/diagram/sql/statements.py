@@ -1,0 +1,75 @@
+"""The statements: what `parse` makes of a text, before anything is looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch.diagram.query import OnError
+from anabranch.diagram.sql.source_text import SourceText
+from anabranch.diagram.sql.tree import Tree
+
+
+@dataclass(frozen=True)
+class Statement:
+    source: SourceText
+
+    @property
+    def text(self) -> str:
+        """The statement as it was written, without the semicolon and the comments around it."""
+        return self.source.text
+
+
+@dataclass(frozen=True)
+class CreateStream(Statement):
+    """`CREATE STREAM name (...) EVENT TIME ...`: a base stream. Durations are in words, and checked."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    event_time: str
+    slack: str | None = None
+    drift: str | None = None
+    key: tuple[str, ...] = ()
+    history: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class CreateQuery(Statement):
+    """`CREATE STREAM name AS SELECT ...`: a derived stream."""
+
+    name: str
+    tree: Tree
+    archive: str | None = None
+    revise_every: int = 1
+    on_error: OnError = OnError.HALT
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Drop(Statement):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class ShowStreams(Statement):
+    """`SHOW STREAMS`."""
+
+
+@dataclass(frozen=True)
+class Describe(Statement):
+    name: str
+
+
+@dataclass(frozen=True)
+class Explain(Statement):
+    """`EXPLAIN`, of a stream that exists, by its name, or of a query that need not."""
+
+    what: str | CreateQuery
+
+
+@dataclass(frozen=True)
+class Snapshot(Statement):
+    """A question about now, for Spark to read as it is; `names` has every identifier in it, in lower case."""
+
+    names: frozenset[str]

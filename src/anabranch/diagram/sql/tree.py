@@ -1,0 +1,54 @@
+"""The tree of a query as it was written: clauses, and between them fragments that nobody has looked into yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch.diagram.sql.fragment import Fragment
+from anabranch.model.window import Window
+
+
+@dataclass(frozen=True)
+class Item:
+    """One entry of a select list."""
+
+    expression: Fragment
+    alias: str | None
+    whole: Fragment
+
+
+@dataclass(frozen=True)
+class WindowClause:
+    window: Window
+    said: Fragment
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a select makes of the rows that it reads."""
+
+    items: tuple[Item, ...]
+    window: WindowClause | None = None
+    group: tuple[Fragment, ...] | None = None  # None: no GROUP BY
+    having: tuple[Fragment, ...] = ()  # all of them must hold
+
+
+@dataclass(frozen=True)
+class Select:
+    word: Fragment  # SELECT itself, to point at
+    source: Fragment | Tree  # a stream's name, or a sub-query
+    alias: str | None
+    where: Fragment | None
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class UnionAll:
+    parts: tuple[Tree, ...]
+
+    @property
+    def word(self) -> Fragment:
+        return self.parts[0].word
+
+
+Tree = Select | UnionAll

@@ -1,0 +1,105 @@
+"""Which words end an expression, which bind its parts, and which are no names.
+
+Spark lets nearly every word be a name, so a word counts as the beginning of a clause only where a clause
+can begin: after an operand, and, where it could be an alias too, followed by what the clause goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from anabranch.diagram.sql.tokens import Kind, Token
+
+# How tightly operators bind; a name, a call or a pair of parentheses is an atom.
+ATOM = 100
+_LEVELS = (
+    (1, "OR"),
+    (2, "AND"),
+    (3, "NOT"),
+    (4, "= == <> != < <= > >= <=> IS IN LIKE ILIKE RLIKE REGEXP BETWEEN"),
+    (5, "|"),
+    (6, "^"),
+    (7, "&"),
+    (8, "+ - ||"),
+    (9, "* / % DIV"),
+    (10, "~ !"),
+    (11, "COLLATE AT"),
+)
+RANKS = MappingProxyType({word: rank for rank, words in _LEVELS for word in words.split()})
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Words that stand between operands without joining them.
+BETWEEN_OPERANDS = _words(
+    """CASE WHEN THEN ELSE END AS FROM FOR PLACING BOTH LEADING TRAILING ESCAPE DISTINCT ALL INTERVAL TO SELECT
+    WHERE BY HAVING"""
+)
+# Words that are never the name of a column where an expression stands.
+NO_COLUMN = _words("NULL TRUE FALSE EXISTS ANY SOME NULLS UNKNOWN") | frozenset(RANKS) | BETWEEN_OPERANDS
+_UNITS = _words("YEAR QUARTER MONTH WEEK DAY DAYOFYEAR HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND")
+TIME_UNITS = _UNITS | {f"{unit}S" for unit in _UNITS}
+
+_JOINED = _words("INNER CROSS LEFT RIGHT FULL NATURAL SEMI ANTI OUTER ASOF")
+_BY = _words("ORDER SORT CLUSTER DISTRIBUTE")
+_ALONE = _words("JOIN QUALIFY LATERAL EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE")
+_OURS = frozenset((("ARCHIVE", "INTO"), ("REVISE", "EVERY"), ("ON", "ERROR")))
+
+_NOTHING = Token(Kind.END, "", "", 0, 0)
+
+
+def token_at(tokens: Sequence[Token], i: int) -> Token:
+    """The token at a place, or one that is nothing where there is none."""
+    return tokens[i] if 0 <= i < len(tokens) else _NOTHING
+
+
+def ends_operand(token: Token) -> bool:
+    """Whether an operand may end with this token, so that an alias or a clause may follow."""
+    if token.kind is Kind.SYMBOL:
+        return token.word in (")", "]")
+    if token.kind is Kind.WORD:
+        return token.word not in RANKS and (token.word not in BETWEEN_OPERANDS or token.word == "END")
+    return token.kind is not Kind.END
+
+
+def begins_clause(tokens: Sequence[Token], i: int) -> bool:
+    """Whether a clause of a select begins here, one of ours or one that is refused."""
+    token, before, after = tokens[i], token_at(tokens, i - 1), token_at(tokens, i + 1)
+    if token.kind is not Kind.WORD or before.word == ".":
+        return False
+    if token.word == "FROM":
+        return not _is_distinct_from(tokens, i)
+    if token.word in ("WHERE", "HAVING", "UNION"):
+        return True
+    return (token.word, after.word) == ("GROUP", "BY") or trails(tokens, i) or refused(tokens, i) is not None
+
+
+def trails(tokens: Sequence[Token], i: int) -> bool:
+    """Whether a clause begins here that says how a query's answers are kept."""
+    return (tokens[i].word, token_at(tokens, i + 1).word) in _OURS
+
+
+def refused(tokens: Sequence[Token], i: int) -> str | None:
+    """The clause of Spark's that begins here and that continuous queries do not have."""
+    token, before, after = tokens[i], token_at(tokens, i - 1), token_at(tokens, i + 1)
+    if token.word in _BY and after.word == "BY":
+        return f"{token.word} BY"
+    if not ends_operand(before) and before.word != ">":  # the end of a window
+        return None
+    if token.word in _ALONE:
+        return token.word
+    if token.word in _JOINED and (after.word in _JOINED or after.word == "JOIN"):
+        return "JOIN"
+    if token.word in ("LIMIT", "OFFSET") and (after.kind is Kind.NUMBER or after.word in ("ALL", "(")):
+        return token.word
+    if token.word == "WINDOW" and after.is_name and token_at(tokens, i + 2).word == "AS":
+        return token.word
+    return None
+
+
+def _is_distinct_from(tokens: Sequence[Token], i: int) -> bool:
+    words = [token_at(tokens, i - back).word for back in (1, 2, 3)]
+    return words[:2] == ["DISTINCT", "IS"] or words == ["DISTINCT", "NOT", "IS"]

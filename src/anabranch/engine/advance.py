@@ -1,0 +1,123 @@
+"""Advancing a warehouse: record what is waiting as a bucket, take it through a step, until nothing waits.
+
+One engine advances a warehouse at a time. The lease is taken when there is something to do, renewed while
+a step takes long, and given back at the end; a step that lost it commits nothing. Buckets that were
+recorded and not processed, because an engine died, come first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from anabranch.engine.live import Live, Recipes
+from anabranch.engine.reduce import reduce_stores
+from anabranch.engine.session import Session
+from anabranch.engine.step import Step, Taken
+from anabranch.engine.tentative import Open, Tentative, open_units
+from anabranch.log.buckets import Bucket
+from anabranch.log.leases import LEASE_US, Lease
+from anabranch.log.log import Log
+from anabranch.model.errors import AnabranchError
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """What advancing did."""
+
+    buckets: int = 0
+    changes: int = 0
+    halted: tuple[str, ...] = ()
+
+    def __add__(self, other: Advanced) -> Advanced:
+        return Advanced(
+            self.buckets + other.buckets, self.changes + other.changes, tuple({*self.halted, *other.halted})
+        )
+
+
+class Advancer:
+    """Takes buckets through steps, under the engine's lease."""
+
+    def __init__(self, log: Log, session: Session) -> None:
+        self.log = log
+        self.session = session
+        self.recipes: Recipes = {}
+
+    def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
+        """Process all that is waiting. `at_once` limits how many recorded buckets go into one step."""
+        done = Advanced()
+        with self._leased() as lease:
+            while True:
+                waiting = self._waiting()
+                if not waiting:
+                    force = self._new_queries() or (release and self._deferred())
+                    if not self.record(lease, force=force, release=release):
+                        break
+                    continue
+                self._undo(lease)
+                done += self._step(lease, waiting[:at_once])
+            self._speculate(lease)
+        return done
+
+    def _undo(self, lease: Lease) -> None:
+        """What was said tentatively rests on the last bucket: take it back before there is another one."""
+        live = Live(self.log, self.recipes)
+        if any(query.stored.tentative is not None for query in live.queries.values()):
+            Tentative(self.log, self.session, lease, live).undo(Open({}, {}))
+
+    def _speculate(self, lease: Lease) -> None:
+        """Bring what is said tentatively up to date with the units of work that are open now."""
+        live = Live(self.log, self.recipes)
+        now = open_units(self.log, live)
+        if any(now.items.values()) or any(q.stored.tentative is not None for q in live.queries.values()):
+            Tentative(self.log, self.session, lease, live).undo(now)
+            live = Live(self.log, self.recipes)
+            Tentative(self.log, self.session, lease, live).say(now)
+
+    def record(self, lease: Lease, *, force: bool = False, release: bool = True) -> Bucket | None:
+        """Record what is waiting as a bucket."""
+        if not self.log.register.queries():
+            return None
+        return self.log.register.record_bucket(lease, force=force, release=release)
+
+    def _step(self, lease: Lease, buckets: Sequence[Bucket]) -> Advanced:
+        taken: Taken = Step(self.log, self.session, lease, buckets, self.recipes).run()
+        reduce_stores(self.log, self.session, Live(self.log, self.recipes), lease)
+        return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
+
+    def _waiting(self) -> list[Bucket]:
+        """The recorded buckets that some running query has not said yet."""
+        running = [query for query in Live(self.log).queries.values() if not query.halted]
+        if not running:
+            return []
+        return self.log.register.buckets_after(min(query.came for query in running))
+
+    def _new_queries(self) -> bool:
+        return any(q.stored.bucket is None and not q.halted for q in Live(self.log).queries.values())
+
+    def _deferred(self) -> bool:
+        running = [q for q in Live(self.log).queries.values() if not q.halted and q.stored.bucket is not None]
+        return any(q.stored.released is None or q.stored.released < q.stored.bucket for q in running)  # type: ignore[operator]
+
+    @contextmanager
+    def _leased(self) -> Iterator[Lease]:
+        lease = self.log.leases.acquire()
+        stop = threading.Event()
+
+        def keep() -> None:
+            while not stop.wait(LEASE_US / 3_000_000):
+                try:
+                    self.log.leases.renew(lease)
+                except AnabranchError:
+                    return  # taken over, or out of reach: the next commit says so
+
+        keeper = threading.Thread(target=keep, name="anabranch-lease", daemon=True)
+        keeper.start()
+        try:
+            yield lease
+        finally:
+            stop.set()
+            keeper.join()
+            self.log.leases.release(lease)

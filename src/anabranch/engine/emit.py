@@ -1,0 +1,108 @@
+"""Derived runs, written by the executors: sorted rows in, segments of buckets out.
+
+A task takes its partition, splits it by bucket, numbers the rows of each bucket, writes and syncs
+segments, and reports them with the panes that they touch. Ordinals are local to a partition until the
+driver, which knows how many rows each one had, gives every segment its base: so the items of a bucket
+have the same numbers on one partition as on a thousand.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from anabranch.diagram.reach import Interval, join
+from anabranch.engine.reports import Report, collect_reports, raise_reported
+from anabranch.log.segments import SegmentLayout, numbered, write_segments
+from anabranch.model.run import Role, Segment
+from anabranch.model.schema import Schema
+
+_MOST_INTERVALS = 512
+
+
+@dataclass(frozen=True)
+class Written:
+    """A segment of a bucket, and the panes that its rows are in."""
+
+    bucket: int
+    segment: Segment
+    panes: tuple[Interval, ...] = ()
+
+
+def write_buckets(
+    frame: DataFrame, layout: SegmentLayout, schema: Schema, *, extra: Sequence[pa.Field] = (), pane: int | None = None,
+    role: Role = Role.ROWS, ordinals: bool = True, split: bool = True,
+) -> list[Written]:  # fmt: skip
+    """Write a frame with a `_bucket` column, sorted within its partitions; buckets apart unless told otherwise."""
+    task = _Task(layout, schema, tuple(extra), pane, role, ordinals, split)
+    reports = collect_reports(frame, task.reports)
+    raise_reported(reports)
+    bases: defaultdict[int, int] = defaultdict(int)
+    written = []
+    for report in sorted(reports, key=lambda r: (r["bucket"], r["partition"], r["part"])):
+        base = bases[report["bucket"]]
+        for text in report["segments"]:
+            segment = replace(Segment.from_json(text), ordinal_base=base)
+            written.append(Written(report["bucket"], segment, tuple(map(tuple, report["panes"]))))
+        bases[report["bucket"]] += report["rows"]
+    return written
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What one executor task does; small, and sent to it."""
+
+    layout: SegmentLayout
+    schema: Schema
+    extra: tuple[pa.Field, ...]
+    pane: int | None
+    role: Role
+    ordinals: bool
+    split: bool
+
+    def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
+        context = TaskContext.get()
+        assert context is not None
+        for part, table in enumerate(self._chunks(batches)):
+            numbers = pc.cast(table["_bucket"], pa.int64()).to_numpy()
+            if not self.split:
+                numbers = np.zeros_like(numbers)
+            for bucket in np.unique(numbers).tolist():
+                rows = table if numbers[0] == numbers[-1] else table.filter(pa.array(numbers == bucket))
+                yield {**self._write(rows), "bucket": bucket, "partition": context.partitionId(), "part": part}
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Tables of at most so many rows, so that a task's memory has a bound."""
+        fields = [pa.field(f.name, f.arrow.type) for f in self.schema] + list(self.extra)
+        target = pa.schema(fields)
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= self.layout.most_rows:
+                yield pa.Table.from_batches(waiting).cast(target)
+                waiting, rows = [], 0
+        if rows:
+            yield pa.Table.from_batches(waiting).cast(target)
+
+    def _write(self, table: pa.Table) -> Report:
+        rows = numbered(table, 0) if self.ordinals else table
+        segments = write_segments(self.layout, rows, self.role)
+        return {"rows": table.num_rows, "segments": [s.to_json() for s in segments], "panes": self._panes(table)}
+
+    def _panes(self, table: pa.Table) -> list[Interval]:
+        """The panes of partial results, neighbours together."""
+        if self.pane is None or self.layout.event_time not in table.column_names:
+            return []
+        panes = np.unique(pc.cast(table[self.layout.event_time], pa.int64()).to_numpy())
+        breaks = np.flatnonzero(np.diff(panes) > self.pane) + 1
+        stretches = [(int(s[0]), int(s[-1])) for s in np.split(panes, breaks)]
+        return list(join(stretches, _MOST_INTERVALS))

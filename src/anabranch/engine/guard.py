@@ -1,0 +1,79 @@
+"""What happens to a row on which an expression fails.
+
+As a rule nothing is guarded: an expression that fails fails the step, and its query halts with the row
+quoted. With `ON ERROR NULL` an expression that fails is null; with `ON ERROR QUARANTINE` its row is set
+aside. Both need to know, row by row, whether an expression fails: Spark's `try_to_binary` evaluates
+its argument and gives null where that raised an error, whatever the argument is. Guarded plans cost
+more, so a step runs unguarded first and guarded only if that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from anabranch.diagram.query import OnError
+from anabranch.engine.relation import Relation, listed
+
+FAILED = "_failed"  # in guarded plans: the expression that failed on this row
+QUOTED = "_row"  # in guarded plans: the row as it came, as JSON
+
+# The optimiser must not take an expression out of its guard to compute it once for two users.
+SETTINGS = {"spark.sql.subexpressionElimination.enabled": "false"}
+
+
+def fails(text: str) -> str:
+    """SQL that is true where an expression raises an error."""
+    return f"(TRY_TO_BINARY(TO_JSON(NAMED_STRUCT('v', ({text}))), 'utf-8') IS NULL)"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """How to evaluate expressions: not guarded, or as the query's ON ERROR says."""
+
+    policy: OnError = OnError.HALT
+
+    @property
+    def on(self) -> bool:
+        return self.policy is not OnError.HALT
+
+    @property
+    def aside(self) -> bool:
+        """Whether rows on which an expression fails are set aside."""
+        return self.policy is OnError.QUARANTINE
+
+    def column(self, text: str) -> str:
+        if not self.on:
+            return f"({text})"
+        skip = f"{FAILED} IS NOT NULL OR " if self.aside else ""
+        return f"CASE WHEN {skip}{fails(text)} THEN NULL ELSE ({text}) END"
+
+    def note(self, below: Relation, texts: Sequence[str]) -> Relation:
+        """Remember the first expression that fails on a row, where rows are to be set aside."""
+        if not self.aside or not texts:
+            return below
+        cases = " ".join(f"WHEN {fails(text)} THEN {_literal(text)}" for text in texts)
+        kept = [name for name in below.names if name != FAILED]
+        failed = f"COALESCE({FAILED}, CASE {cases} END) AS {FAILED}"
+        return replace(below, sql=f"SELECT {listed(kept)}, {failed} FROM {below.source}")
+
+    def keeps(self, text: str) -> str:
+        """The condition under which a filter lets a row pass; one that is to be set aside always passes."""
+        if self.aside:
+            return f"{FAILED} IS NOT NULL OR {self.column(text)}"
+        return self.column(text)
+
+    def begin(self, below: Relation) -> Relation:
+        """Quote rows before anything is done to them."""
+        if not self.aside:
+            return below
+        row = f"TO_JSON(STRUCT({listed(below.columns)})) AS {QUOTED}" if below.columns else f"'{{}}' AS {QUOTED}"
+        sql = f"SELECT {listed(below.names)}, {row}, CAST(NULL AS STRING) AS {FAILED} FROM {below.source}"
+        return replace(below, sql=sql, carried=(*below.carried, QUOTED, FAILED))
+
+
+NO_GUARD = Guard()
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,95 @@
+"""Reading partial results: only the segments that can hold the panes that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anabranch.diagram.boxes.aggregate import Aggregate
+from anabranch.diagram.boxes.partials import Partials
+from anabranch.diagram.reach import BEGINNING, END, Interval
+from anabranch.engine.answers import Kept
+from anabranch.engine.define import Definer
+from anabranch.engine.groups import Recipe
+from anabranch.engine.kernel import SMALL
+from anabranch.engine.live import Live
+from anabranch.engine.paths import literal_path
+from anabranch.engine.read import spark_schema
+from anabranch.engine.relation import Leaves, Relation, listed
+from anabranch.log.log import Log, StreamState
+from anabranch.model.run import Segment
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The segments of some partials that hold the panes asked for, and what the catalog knows of them."""
+
+    state: StreamState
+    panes: tuple[Interval, ...]
+    segments: tuple[Segment, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(s.rows for s in self.segments)
+
+    @property
+    def range(self) -> Interval | None:
+        known = [(s.event_min, s.event_max) for s in self.segments if s.event_min is not None]
+        return (min(low for low, _ in known), max(high for _, high in known if high is not None)) if known else None
+
+
+class Shelf:
+    """Reads partial results into the leaves of one text."""
+
+    def __init__(self, log: Log, live: Live, leaves: Leaves) -> None:
+        self.log = log
+        self.live = live
+        self.leaves = leaves
+
+    def choose(
+        self, box: Partials, panes: Sequence[Interval], fresh: Sequence[Segment] = (), *, tentative: bool = False
+    ) -> Choice:
+        """What is committed, what a step has just written, and what is tentative if asked."""
+        state = self.log.stream_by_id(self.live.store_of(box).stored.stream_id)
+        segments = [s.segment for s in self.log.plan_panes(state, panes, tentative=tentative)]
+        segments += [s for s in fresh if _meets(s, panes)]
+        return Choice(state, tuple(panes), tuple(segments))
+
+    def read(self, box: Partials, choice: Choice, *, together: bool | None = None) -> Kept:
+        """The chosen partial results; in one task if they are few."""
+        spark = self.leaves.spark
+        schema = spark_schema(choice.state.spec.schema)
+        paths = [literal_path(str(self.log.root / s.path)) for s in choice.segments]
+        frame = spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
+        together = choice.rows < SMALL if together is None else together
+        name = self.leaves.add(frame.coalesce(1) if together else frame)
+        names = choice.state.spec.schema.names
+        others = [c for c in names if c != "_pane"]
+        sql = f"SELECT {listed(others)}, UNIX_MICROS(_pane) AS _pane FROM {name} WHERE {_inside(choice.panes)}"
+        recipe = self._definer(box).recipe_of(self.leaves, box)
+        return Kept(Relation(sql, (*others, "_pane")), recipe.lowered)
+
+    def recipe(self, box: Aggregate, below: Relation) -> Recipe:
+        definer = Definer(self.live, self.leaves.spark, {})
+        return definer.gathered_recipe(self.leaves, box, below)
+
+    def _definer(self, box: Partials) -> Definer:
+        return Definer(self.live, self.leaves.spark, self.live.store_of(box).settings)
+
+
+def _meets(segment: Segment, panes: Sequence[Interval]) -> bool:
+    if segment.event_min is None or segment.event_max is None:
+        return True
+    return any(low <= segment.event_max and segment.event_min <= high for low, high in panes)
+
+
+def _inside(panes: Sequence[Interval]) -> str:
+    """The condition on rows."""
+    if any(low <= BEGINNING and high >= END for low, high in panes):
+        return "TRUE"
+    terms = []
+    for low, high in panes:
+        bounds = [f"_pane >= TIMESTAMP_MICROS({low}L)"] if low > BEGINNING else []
+        bounds += [f"_pane <= TIMESTAMP_MICROS({high}L)"] if high < END else []
+        terms.append(f"({' AND '.join(bounds)})")
+    return " OR ".join(terms) or "FALSE"

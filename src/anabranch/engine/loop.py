@@ -1,0 +1,51 @@
+"""Advancing in the background: a thread that looks for new runs and takes them through steps.
+
+It waits a little between looks, and longer while nothing comes. Revisions that were deferred are released
+when the streams have gone quiet. An error ends the loop and is raised where it is stopped or asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from anabranch.engine.queries import Queries
+
+SHORTEST, LONGEST = 0.05, 0.5
+
+
+class Loop:
+    """One background thread that advances."""
+
+    def __init__(self, queries: Queries) -> None:
+        self.queries = queries
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="anabranch-advance", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Let the step that is under way finish, and end."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+    def _run(self) -> None:
+        pause = SHORTEST
+        try:
+            while not self._stop.is_set():
+                done = self.queries.advance(release=False)
+                if done.buckets == 0:
+                    done = self.queries.advance()  # quiet: say what was deferred
+                pause = SHORTEST if done.buckets else min(pause * 2, LONGEST)
+                self._stop.wait(pause)
+        except BaseException as error:
+            self.error = error

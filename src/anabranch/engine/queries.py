@@ -1,0 +1,191 @@
+"""The queries of a warehouse, for whoever talks to people: create, drop, explain, read, advance."""
+
+from __future__ import annotations
+
+import threading
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from anabranch.diagram.query import Query
+from anabranch.diagram.sql.source_text import SourceText
+from anabranch.engine.advance import Advanced, Advancer
+from anabranch.engine.define import Defined, Definer
+from anabranch.engine.live import Live, LiveQuery
+from anabranch.engine.mistakes import ExpressionRefused
+from anabranch.engine.read import dataframe
+from anabranch.engine.session import Session
+from anabranch.engine.tables import changes_of, net, table_of_query
+from anabranch.log.log import Log, StreamState
+from anabranch.log.reading import ReadRange
+from anabranch.log.register import in_use
+from anabranch.model.errors import AnabranchError
+from anabranch.model.time import instant_text
+
+
+class Queries:
+    """Continuous queries over one log and one session."""
+
+    def __init__(self, log: Log, session: Session) -> None:
+        self.log = log
+        self.session = session
+        self.advancer = Advancer(log, session)
+        self._stepping = threading.Lock()  # one step at a time in this process
+
+    # Making and dropping.
+
+    def define(self, query: Query, source: SourceText) -> tuple[Definer, Defined]:
+        """Analyse a query; mistakes in its expressions point into its text."""
+        settings = self.session.query_settings()
+        definer = Definer(Live(self.log), self.session.apart(settings), settings)
+        try:
+            return definer, definer.define(query)
+        except ExpressionRefused as refused:
+            raise bad_expression(refused, source) from refused
+
+    def create(self, query: Query, source: SourceText) -> None:
+        definer, defined = self.define(query, source)
+        definer.create(defined, source.text)
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """The columns of a stream, base or derived, as queries see them."""
+        stream = self.log.stream(self.resolve(name))
+        return tuple(c for c in stream.spec.schema.names if not c.startswith("_"))
+
+    def resolve(self, name: str) -> str:
+        """A stream's name, also where its archive's was given or its case was not kept."""
+        known = {state.name.lower(): state.name for state in self.log.streams()}
+        known |= {archive.lower(): query for archive, query in self.archives().items()}
+        return known.get(name.lower(), name)
+
+    def archives(self) -> dict[str, str]:
+        """The archives of the warehouse, and the queries whose tables they are."""
+        stored = self.log.register.queries()
+        return {q.definition["archive"]: q.name for q in stored if q.definition.get("archive")}
+
+    def drop(self, name: str) -> None:
+        live = Live(self.log)
+        readers = [f"query {q.name!r}" for q in live.queries.values() if name in q.reads]
+        if readers:
+            raise in_use(name, readers)
+        query = live.queries.get(name)
+        if query is None:
+            self.log.drop_stream(name)
+        else:
+            self.log.register.drop_query(query.stored)
+
+    def resume(self, name: str) -> None:
+        """Let a query that has halted try again from where it stopped."""
+        query = self.query(name)
+        self.log.register.resume(query.stored.id)
+
+    def query(self, name: str) -> LiveQuery:
+        live = Live(self.log)
+        if name not in live.queries:
+            state = self.log.stream(name)
+            raise AnabranchError(
+                "BAD_ARGUMENT",
+                place=f"stream {state.name!r}",
+                need=f"a query; there are {', '.join(live.queries) or 'none'}",
+                got="a base stream",
+                next_step="Name a stream that was made with CREATE STREAM ... AS.",
+            )
+        return live.queries[name]
+
+    # Reading.
+
+    def table(
+        self, name: str, *, include_open: bool = False, stime: int | None = None, position: int | None = None
+    ) -> DataFrame:
+        """A stream's table: what it has said, now or at a moment of the past."""
+        name = self.resolve(name)
+        state = self.log.stream(name)
+        spark = self.session.spark
+        if stime is not None or position is not None:
+            if include_open:
+                raise AnabranchError(
+                    "NOT_SUPPORTED",
+                    place=f"table {name!r}",
+                    need="either include_open= or a moment of the past",
+                    got="both",
+                    next_step="Leave one out: the past is what had been said, and open windows had not.",
+                )
+            return self._past(state, stime, position)
+        live = Live(self.log, self.advancer.recipes)
+        if name in live.queries:
+            return table_of_query(self.log, live, spark, live.queries[name], include_open=include_open)
+        rows = self._base(state, None)
+        return rows.selectExpr("*", "false AS _open") if include_open else rows
+
+    def _base(self, state: StreamState, last: int | None) -> DataFrame:
+        plan = self.log.plan(state.name, ReadRange(last_position=last, held=last is None))
+        names = tuple(state.spec.schema.names)
+        if last is None and not self.log.has_revisions(state, 1, state.last_position):
+            return dataframe(self.session.spark, plan, self.log.root)
+        return net(dataframe(self.session.spark, plan, self.log.root, log_columns=True), names)
+
+    def _past(self, state: StreamState, stime: int | None, position: int | None) -> DataFrame:
+        last = self._position_at(state, stime) if position is None else position
+        if not 0 <= last <= state.last_position:
+            raise AnabranchError(
+                "BAD_ARGUMENT",
+                place=f"table {state.name!r}, position_as_of=",
+                need=f"a position from 0 to {state.last_position}",
+                got=str(last),
+                next_step="Choose a position that the stream has reached.",
+            )
+        if state.role == "base":
+            return self._base(state, last)
+        own = tuple(c for c in state.spec.schema.names if not c.startswith("_"))
+        if last == 0:
+            return net(changes_of(self.log, self.session.spark, state, None, None).where("false"), own)
+        return net(changes_of(self.log, self.session.spark, state, None, last), own)
+
+    def _position_at(self, state: StreamState, stime: int | None) -> int:
+        assert stime is not None
+        position = self.log.position_at(state, stime)
+        if position is None:
+            raise AnabranchError(
+                "HISTORY_GONE",
+                place=f"table {state.name!r}, timestamp_as_of=",
+                need="a stream time of which the log still knows",
+                got=instant_text(stime),
+                next_step="Choose a later time: older headers have been folded together.",
+            )
+        return position
+
+    def changes(self, name: str, first: int | None, last: int | None) -> DataFrame:
+        """What a stream said, and corrected, in order; what is tentative after the bucket that it rests on."""
+        state = self.log.stream(self.resolve(name))
+        stable = changes_of(self.log, self.session.spark, state, first, last)
+        if state.role == "base":
+            return stable.orderBy("_position", "_ordinal")
+        feed = self.log.stream_by_id(self.query(state.name).stored.feed_id)
+        if last is not None or feed.last_position == 0:
+            return stable.orderBy("_position", "_ordinal")
+        said = changes_of(self.log, self.session.spark, feed, None, None)
+        if first is not None:
+            said = said.where(F.col("_bucket") >= self.log.bucket_of(state, first))
+        tentative = said.withColumns({"_stability": F.lit("tentative"), "_feed": F.col("_position")})
+        tentative = tentative.withColumn("_position", F.lit(None).cast("bigint"))
+        both = stable.withColumn("_feed", F.lit(0)).unionByName(tentative)
+        return both.orderBy("_bucket", "_feed", "_ordinal").drop("_feed")
+
+    # Advancing.
+
+    def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
+        """Process all that is waiting."""
+        with self._stepping:
+            return self.advancer.advance(release=release, at_once=at_once)
+
+
+def bad_expression(refused: ExpressionRefused, source: SourceText) -> AnabranchError:
+    expression = refused.expression
+    place = "an expression" if expression.at is None else source.place(expression.at, expression.at + 1)
+    return AnabranchError(
+        "BAD_EXPRESSION",
+        place=place,
+        need="an expression of Spark SQL over the columns of the input",
+        got=refused.reason,
+        next_step="Correct the expression; nothing was created.",
+    )

@@ -1,0 +1,77 @@
+"""The reduce phase: many partial results of one pane become one, still partial (TRUVISO 4.6).
+
+It works beside the live path: it reads segments that nobody changes, writes new ones, and swaps them in one
+short transaction. A reader that planned before still finds the old files for a while.
+"""
+
+from __future__ import annotations
+
+from anabranch.engine.define import Definer
+from anabranch.engine.emit import write_buckets
+from anabranch.engine.groups import merged
+from anabranch.engine.kernel import SMALL
+from anabranch.engine.live import Live, LiveStore
+from anabranch.engine.paths import literal_path
+from anabranch.engine.read import spark_schema
+from anabranch.engine.relation import Leaves, Relation, listed
+from anabranch.engine.session import Session
+from anabranch.log.intents import Intent
+from anabranch.log.leases import Lease
+from anabranch.log.log import Log
+from anabranch.log.reduction import ReductionPlan
+from anabranch.log.segments import SegmentLayout
+from anabranch.model.run import Segment
+
+
+def reduce_stores(log: Log, session: Session, live: Live, lease: Lease) -> int:
+    """Reduce every store that has many small runs, once; how many were."""
+    done = 0
+    for store in live.stores.values():
+        plan = log.register.plan_reduction(store.stored.stream_id, _horizon(live, store))
+        if plan is not None:
+            _reduce(log, session, live, lease, store, plan)
+            done += 1
+    return done
+
+
+def _horizon(live: Live, store: LiveStore) -> int:
+    """The last bucket up to which every query that uses a store has said its revisions."""
+    said = [query.stored.released or 0 for query in live.users_of(store) if query.stored.bucket is not None]
+    return min(said, default=store.came)
+
+
+def _reduce(log: Log, session: Session, live: Live, lease: Lease, store: LiveStore, plan: ReductionPlan) -> None:
+    if not plan.rewritten:
+        log.register.commit_reduction(lease, plan, [], None)
+        return
+    intent = log.intents.begin(store.stored.stream_id)
+    try:
+        written = _rewrite(log, session, live, store, plan, intent)
+        log.register.commit_reduction(lease, plan, written, intent.id)
+    except BaseException:
+        log.intents.release(intent)
+        raise
+    log.intents.forget(intent)
+
+
+def _rewrite(
+    log: Log, session: Session, live: Live, store: LiveStore, plan: ReductionPlan, intent: Intent
+) -> list[Segment]:
+    state = log.stream_by_id(store.stored.stream_id)
+    directory = log.storage.directory(state.id, intent.id)
+    log.storage.make_directory(directory)
+    layout = SegmentLayout(str(log.root), directory, state.spec.event_time)
+    spark = session.apart(store.settings)
+    names = state.spec.schema.names
+    keys = [key.name for key in store.box.keys]
+    with Leaves(spark) as leaves:
+        lowered = Definer(live, spark, store.settings).recipe_of(leaves, store.box).lowered
+        paths = [literal_path(str(log.root / s.segment.path)) for s in plan.rewritten]
+        frame = spark.read.schema(spark_schema(state.spec.schema)).parquet(*paths)
+        name = leaves.add(frame.coalesce(1) if plan.rows < SMALL else frame)
+        rows = Relation(f"SELECT * FROM {name}", tuple(names))
+        # A merged result belongs to the newest of its buckets: all of them are said already.
+        made = merged(rows, lowered, ["_pane", *keys], also=["MAX(_bucket) AS _bucket"])
+        few = leaves.frame(f"SELECT {listed(names)} FROM {made.source}")
+    ordered = few.sortWithinPartitions("_pane", *keys)
+    return [w.segment for w in write_buckets(ordered, layout, state.spec.schema, ordinals=False, split=False)]

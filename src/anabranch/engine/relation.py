@@ -1,0 +1,73 @@
+"""Plans as SQL text: a relation is a SELECT and what it gives, and Spark parses the whole of it once.
+
+Building a plan call by call costs a round trip to the JVM for every column; one text costs one. The
+user's expressions go into it as they were written. Leaves of the text are frames, known to the session
+under names of ours while the text is analysed and no longer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A SELECT, the columns of ours that it carries, the user's, and the name by which they are qualified."""
+
+    sql: str
+    carried: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    alias: str = "_q"
+
+    @property
+    def source(self) -> str:
+        """As it stands after FROM."""
+        return f"({self.sql}) AS {quoted(self.alias)}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.carried, *self.columns)
+
+
+def quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(map(quoted, names))
+
+
+class Leaves:
+    """The frames at the bottom of a text."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.views: list[str] = []
+
+    def add(self, frame: DataFrame) -> str:
+        """Give a frame a name that the text can use."""
+        name = f"anabranch_{next(_numbers)}"
+        frame.createOrReplaceTempView(name)
+        self.views.append(name)
+        return name
+
+    def frame(self, sql: str) -> DataFrame:
+        """Let Spark analyse a text."""
+        return self.spark.sql(sql)
+
+    def drop(self) -> None:
+        for name in self.views:
+            self.spark.catalog.dropTempView(name)
+        self.views.clear()
+
+    def __enter__(self) -> Leaves:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()

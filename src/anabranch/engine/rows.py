@@ -1,0 +1,57 @@
+"""Rows on their way through linear boxes: View, Filter, Map and Union as SQL.
+
+Beside the user's columns a row carries some of ours, whose names begin with an underscore, which no column
+of a user's does: its event time, its weight, and whatever else the scan put there. Boxes pass them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.map import Map
+from anabranch.diagram.boxes.union import Union
+from anabranch.diagram.boxes.view import View
+from anabranch.diagram.expression import Named
+from anabranch.engine.guard import NO_GUARD, Guard
+from anabranch.engine.relation import Relation, listed, quoted
+
+Lower = Callable[[Box], Relation]
+
+# What a row carries beside its columns, wherever it goes. The columns of an aggregate's own end with it.
+_ENDS = ("_open", "_close", "_k", "_a")
+
+
+def lower_linear(box: Box, lower: Lower, guard: Guard = NO_GUARD) -> Relation:
+    """One linear box over its lowered inputs."""
+    match box:
+        case View():
+            below = lower(box.input)
+            return Relation(below.sql, below.carried, below.columns, box.name)
+        case Filter():
+            text = box.predicate.text
+            below = guard.note(lower(box.input), [text])
+            sql = f"SELECT {listed(below.names)} FROM {below.source} WHERE {guard.keeps(text)}"
+            return Relation(sql, below.carried, below.columns, below.alias)
+        case Map():
+            return mapped(lower(box.input), box.outputs, guard)
+        case Union():
+            return _united([lower(part) for part in box.parts])
+    raise AssertionError(f"{type(box).__name__} is not linear")
+
+
+def mapped(below: Relation, outputs: Sequence[Named], guard: Guard = NO_GUARD, also: Sequence[str] = ()) -> Relation:
+    """Project; what a row carries stays, except an aggregate's own columns."""
+    below = guard.note(below, [output.expression.text for output in outputs])
+    kept = [name for name in below.carried if not name.startswith(_ENDS) or name in also]
+    made = [f"{guard.column(o.expression.text)} AS {quoted(o.name)}" for o in outputs]
+    sql = f"SELECT {', '.join([*map(quoted, kept), *made])} FROM {below.source}"
+    return Relation(sql, tuple(kept), tuple(o.name for o in outputs))
+
+
+def _united(parts: Sequence[Relation]) -> Relation:
+    """Columns are matched by place, what rows carry by name."""
+    first = parts[0]
+    selects = [f"SELECT {listed([*first.carried, *part.columns])} FROM {part.source}" for part in parts]
+    return Relation(" UNION ALL ".join(selects), first.carried, first.columns)

@@ -1,0 +1,198 @@
+"""What a query says in a step: which versions to compare, what to read for it, and the changes written.
+
+A query that answers each bucket compares the answer before it with the answer after it. One that defers
+revisions says only what closes, until a bucket releases; then it compares with what it last said. A
+query that is new compares with nothing: it says its whole answer in its first bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.partials import Partials
+from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.progress import progress_into, top_aggregate
+from anabranch.diagram.reach import EVERYTHING, Interval, dirty, needed
+from anabranch.engine.answers import NOTHING_SAID, Answers, Kept, Version
+from anabranch.engine.changes import ORDER, Emission, difference
+from anabranch.engine.emit import Written, write_buckets
+from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
+from anabranch.engine.kept import Choice, Shelf
+from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
+from anabranch.engine.live import LiveQuery
+from anabranch.engine.mistakes import is_row_error
+from anabranch.engine.relation import Leaves, Relation, listed
+from anabranch.engine.rows import lower_linear
+from anabranch.log.buckets import Bucket
+from anabranch.model.run import ChangeType
+
+if TYPE_CHECKING:
+    from anabranch.engine.step import Step
+
+_CHANGE = [pa.field("_change_type", pa.string())]
+
+
+@dataclass(frozen=True)
+class Saying:
+    """Changes of a query, written and not yet committed."""
+
+    written: tuple[Written, ...] = ()
+    released: int | None = None
+    revisions: bool = True
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The versions that a step compares, and what it emits from them."""
+
+    versions: tuple[Version, ...]
+    emissions: tuple[Emission, ...]
+    released: int
+
+
+def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparison:
+    """Which moments matter for what the step's buckets say."""
+    came, last_release = query.stored.bucket, query.stored.released
+    releases = []
+    for bucket in buckets:
+        since = bucket.number - (last_release if last_release is not None else bucket.number - 1)
+        released = came is None or bucket.release or since >= query.revise_every
+        releases.append(released)
+        last_release = bucket.number if released else last_release
+    start = query.stored.released if came is not None and any(releases) else came
+    earlier = [] if came is None or start is None else step.log.register.buckets_after(start)
+    between = [b.number for b in earlier if came is not None and b.number <= came]
+    moments = [*([start] if start is not None else []), *between, *(b.number for b in buckets)]
+    versions = [Version(number, step.progress_at(query.sources, number)) for number in moments]
+    if start is None:
+        versions.insert(0, NOTHING_SAID)
+    at = {version.bucket: index for index, version in enumerate(versions)}
+    emissions, said = [], 0
+    for bucket, released in zip(buckets, releases, strict=True):
+        emissions.append(Emission(bucket.number, at[bucket.number], said, released))
+        said = at[bucket.number] if released else said
+    assert last_release is not None
+    return Comparison(tuple(versions), tuple(emissions), last_release)
+
+
+def say_groups(step: Step, query: LiveQuery) -> Saying:
+    """The changes of a query of aggregates."""
+    compared = compare(step, query, [b for b in step.buckets if b.number > query.came])
+    changed = _changed(step, query, compared)
+    if not changed and query.stored.bucket is not None:
+        return Saying(released=compared.released)
+    ranges = needed(query.plan, changed)
+    try:
+        written = _difference(step, query, compared, ranges, NO_GUARD)
+    except Exception as error:
+        if not query.guard.on or not is_row_error(error):
+            raise
+        written = _difference(step, query, compared, ranges, query.guard)
+    return Saying(tuple(written), compared.released)
+
+
+def _changed(step: Step, query: LiveQuery, compared: Comparison) -> tuple[Interval, ...]:
+    first, last = compared.versions[0], compared.versions[-1]
+
+    def touched(box: Partials) -> Sequence[Interval]:
+        if first is NOTHING_SAID:
+            return EVERYTHING
+        new = [pane for part in step.fresh(box) for pane in (part.panes or EVERYTHING)]
+        return [*new, *_deferred(step, box, first.bucket, query)]
+
+    return dirty(query.plan, touched, first.progress, last.progress)
+
+
+def _deferred(step: Step, box: Partials, since: int, query: LiveQuery) -> list[Interval]:
+    """The panes of partial results that came since the last release, and were not said then."""
+    if query.stored.bucket is None or since >= query.came:
+        return []
+    state = step.log.stream_by_id(step.live.store_of(box).stored.stream_id)
+    found: list[Interval] = []
+    for header in step.log.headers(state, newest=query.came - since):
+        if header.bucket is not None and header.bucket > since:
+            panes = (header.cause or {}).get("panes") or EVERYTHING
+            found += [(int(low), int(high)) for low, high in panes]
+    return found
+
+
+def _difference(
+    step: Step, query: LiveQuery, compared: Comparison, ranges: Mapping[Partials, Sequence[Interval]], guard: Guard
+) -> list[Written]:
+    settings = {**query.settings, **SETTINGS} if guard.on else query.settings
+    spark = step.session.apart(settings)
+    top = top_aggregate(query.plan)
+    closes = None
+    if top is not None and top.window is not None:
+        closes = [progress_into(top, version.progress) for version in compared.versions]
+    state = step.log.stream_by_id(query.stored.stream_id)
+    comparable = not any("MAP<" in field.type for field in state.spec.schema)
+    with Leaves(spark) as leaves:
+        shelf = Shelf(step.log, step.live, leaves)
+        choices = {box: shelf.choose(box, panes, step.fresh_segments(box)) for box, panes in ranges.items()}
+        few = sum(choice.rows for choice in choices.values()) < SMALL
+
+        def kept(box: Partials) -> Kept:
+            return shelf.read(box, choices[box], together=few)
+
+        answer = Answers(compared.versions, kept, shelf.recipe, guard).lower(query.plan)
+        said = leaves.frame(difference(answer, compared.emissions, closes, comparable=comparable).sql)
+    step.note_opened(query, choices)
+    spread = said.coalesce(1) if few or closes is None else _spread(spark, said, choices.values())
+    ordered = spread.sortWithinPartitions(*ORDER).select(*state.spec.schema.names, "_change_type")
+    return write_buckets(ordered, step.layout(state), state.spec.schema, extra=_CHANGE)
+
+
+def _spread(spark: SparkSession, said: DataFrame, choices: Iterable[Choice]) -> DataFrame:
+    """Partitions of neighbouring event times, so that their order is the order of the items."""
+    parts = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    known = [choice.range for choice in choices if choice.range is not None]
+    low, high = min((r[0] for r in known), default=0), max((r[1] for r in known), default=0)
+    width = max((high - low) // parts, 1)
+    place = f"GREATEST(0, LEAST({parts - 1}, CAST((UNIX_MICROS(_event_time) - {low}L) DIV {width}L AS INT)))"
+    return said.repartitionById(parts, F.expr(place))
+
+
+def say_rows(step: Step, query: LiveQuery, feeds: Mapping[str, Feed]) -> Saying:
+    """The changes of a query of linear boxes: each new row, as the boxes leave it."""
+    if not any(feed.plan.segments for feed in feeds.values()):
+        return Saying(released=step.upto)
+    try:
+        written = _rows(step, query, feeds, NO_GUARD)
+    except Exception as error:
+        if not query.guard.on or not is_row_error(error):
+            raise
+        written = _rows(step, query, feeds, query.guard)
+    return Saying(tuple(written), step.upto, any(feed.revisions for feed in feeds.values()))
+
+
+def _rows(step: Step, query: LiveQuery, feeds: Mapping[str, Feed], guard: Guard) -> list[Written]:
+    settings = {**query.settings, **SETTINGS} if guard.on else query.settings
+    kernel = SparkKernel(step.session.apart(settings), step.log.root)
+    few = sum(feed.rows for feed in feeds.values()) < SMALL
+    state = step.log.stream_by_id(query.stored.stream_id)
+    names = state.spec.schema.names
+    with Leaves(kernel.spark) as leaves:
+
+        def lower(box: Box) -> Relation:
+            if isinstance(box, Source):
+                return kernel.scan(leaves, feeds[box.stream], guard=guard, ordered=True, together=few)
+            return lower_linear(box, lower, guard)
+
+        rows = lower(query.plan)
+        kind = f"CASE WHEN _weight < 0 THEN '{ChangeType.DELETE}' ELSE '{ChangeType.INSERT}' END AS _change_type"
+        where = f" WHERE {FAILED} IS NULL" if guard.aside else ""
+        said = leaves.frame(f"SELECT {listed(names)}, _position, _ordinal, {kind} FROM {rows.source}{where}")
+        failed = leaves.frame(failed_rows(rows)) if guard.aside else None
+    order = ["_bucket", "_position", "_ordinal"]
+    spread = said.coalesce(1) if few else said.repartitionByRange(*order)
+    ordered = spread.sortWithinPartitions(*order).select(*names, "_change_type")
+    written = write_buckets(ordered, step.layout(state), state.spec.schema, extra=_CHANGE)
+    return [*written, *write_aside(failed, step.layout(state))]

@@ -1,0 +1,272 @@
+"""A step: recorded buckets through all phases, and one transaction.
+
+    parallel   every store takes the new rows of its streams and adds partial results
+    serial     every query says the windows that progress has closed
+    repair     and the closed windows that new rows have touched, as revisions
+
+Serial and repair are one plan: the difference between the answer before a bucket and after it, over
+the windows that the bucket can have changed. A query whose expressions fail halts where it is; the
+others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from anabranch.diagram.boxes.partials import Partials
+from anabranch.diagram.progress import progress_of, sources_of
+from anabranch.diagram.query import OnError
+from anabranch.engine.define import Definer
+from anabranch.engine.emit import Written
+from anabranch.engine.guard import SETTINGS, Guard
+from anabranch.engine.kept import Choice
+from anabranch.engine.kernel import Feed, PartialJob, SparkKernel, failed_rows, prepare_partials
+from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
+from anabranch.engine.mistakes import is_row_error, row_error
+from anabranch.engine.relation import Leaves
+from anabranch.engine.saying import Saying, say_groups, say_rows
+from anabranch.engine.session import Session
+from anabranch.log.buckets import Bounds, Bucket
+from anabranch.log.intents import Intent
+from anabranch.log.leases import Lease
+from anabranch.log.log import Log, StreamState
+from anabranch.log.reading import ReadPlan, ReadRange
+from anabranch.log.register import reader_of
+from anabranch.log.segments import SegmentLayout
+from anabranch.log.steps import Move, Output, Reading
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import RunDraft, RunKind, Segment
+
+
+@dataclass
+class Taken:
+    """What a step has done so far, to be committed together."""
+
+    moves: list[Move] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    intents: list[Intent] = field(default_factory=list)
+    partials: dict[int, list[Written]] = field(default_factory=dict)  # by store, not yet committed
+    halted: list[tuple[LiveQuery, AnabranchError]] = field(default_factory=list)
+    opened: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by query: segments of partial results
+    changes: int = 0
+
+
+class Step:
+    """Recorded buckets, on their way through a warehouse's stores and queries."""
+
+    def __init__(self, log: Log, session: Session, lease: Lease, buckets: Sequence[Bucket], recipes: Recipes) -> None:
+        self.log = log
+        self.session = session
+        self.lease = lease
+        self.buckets = tuple(buckets)
+        self.upto = buckets[-1].number
+        self.live = Live(log, recipes)
+        self.taken = Taken()
+
+    def run(self) -> Taken:
+        """Process and commit; on an error nothing of the step remains."""
+        try:
+            for store in self.live.stores.values():
+                self._parallel(store)
+            for query in self.live.queries.values():
+                self._serial(query)
+            self._commit()
+        except BaseException:
+            for intent in self.taken.intents:
+                self.log.intents.release(intent)
+            raise
+        for intent in self.taken.intents:
+            self.log.intents.forget(intent)
+        return self.taken
+
+    # Parallel.
+
+    def _parallel(self, store: LiveStore) -> None:
+        users = [query for query in self.live.users_of(store) if not query.halted]
+        if store.came >= self.upto or not users:
+            return
+        feeds = {name: self.feed(name, store.stored.bucket, store.came) for name in sources_of(store.box)}
+        try:
+            written = self._partials(store, feeds)
+        except Exception as error:
+            self._halt(users, error, feeds, store)
+            return
+        by_bucket: dict[int, list[Written]] = {}
+        for part in written:
+            by_bucket.setdefault(part.bucket, []).append(part)
+        stimes = {bucket.number: bucket.stime for bucket in self.buckets}
+        for bucket, parts in sorted(by_bucket.items()):
+            panes = [list(pane) for part in parts for pane in part.panes]
+            draft = RunDraft(
+                RunKind.PARTIALS, tuple(p.segment for p in parts), bucket=bucket, stime=stimes[bucket],
+                progress=self._progress(sources_of(store.box), bucket, store.box), cause={"panes": panes},
+            )  # fmt: skip
+            self.taken.outputs.append(Output(store.stored.stream_id, draft, self._intent_of(store.stored.stream_id)))
+        self.taken.partials[store.stored.id] = list(written)
+        self.taken.moves.append(Move("store", store.stored.id, store.stored.bucket, self.upto))
+        self._read(reader_of(store.stored), feeds)
+
+    def _partials(self, store: LiveStore, feeds: Mapping[str, Feed]) -> list[Written]:
+        waiting = {name: feed for name, feed in feeds.items() if feed.plan.segments}
+        if not waiting:
+            return []
+        state = self._state(store.stored.stream_id)
+        kernel = SparkKernel(self.session.apart(store.settings), self.log.root)
+        with Leaves(kernel.spark) as leaves:
+            recipe = Definer(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
+        job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state))
+        try:
+            return list(kernel.partials(job).partials)
+        except Exception as error:
+            guard = Guard(store.on_error)
+            if not guard.on or not is_row_error(error):
+                raise
+            return self._guarded(store, job, guard)
+
+    def _guarded(self, store: LiveStore, job: PartialJob, guard: Guard) -> list[Written]:
+        """The same job again, with expressions that fail row by row."""
+        kernel = SparkKernel(self.session.apart({**store.settings, **SETTINGS}), self.log.root)
+        query = next(q for q in self.live.users_of(store) if not q.halted)
+        aside = self.layout(self._state(query.stored.stream_id))
+        done = kernel.partials(replace(job, guard=guard, aside=aside))
+        self._set_aside(query, done.aside)
+        return list(done.partials)
+
+    def _set_aside(self, query: LiveQuery, aside: Sequence[Written]) -> None:
+        stimes = {bucket.number: bucket.stime for bucket in self.buckets}
+        for part in aside:
+            draft = RunDraft(RunKind.ROWS, (part.segment,), bucket=part.bucket, stime=stimes[part.bucket],
+                             progress=self._progress(query.sources, part.bucket, query.plan))  # fmt: skip
+            stream_id = query.stored.stream_id
+            self.taken.outputs.append(Output(stream_id, draft, self._intent_of(stream_id)))
+
+    def feed(self, name: str, bucket: int | None, came: int) -> Feed:
+        """What the step's buckets hold of a stream, for a reader that has come so far."""
+        stream = self.live.stream(name)
+        bounds = self.log.register.bounds_after(stream.id, came, self.upto)
+        if bucket is None:
+            # A reader that is new takes everything that was there before in its first bucket.
+            first = next(b.number for b in self.buckets if b.number > came)
+            before = self.log.register.bounds_at(stream.id, first)
+            later = [b for b in bounds if b.bucket > first]
+            bounds = [Bounds(first, 0, before.end, before.progress), *later]
+        if not bounds or bounds[-1].end == bounds[0].start:
+            return Feed(ReadPlan(stream.spec, ReadRange(), ()), tuple(bounds))
+        # A new query takes what is held; what came later is held for those that wait for it.
+        wanted = ReadRange(first_position=bounds[0].start + 1, last_position=bounds[-1].end, held=bucket is None)
+        plan = self.log.plan(name, wanted)
+        revised = self.log.has_revisions(stream, bounds[0].start + 1, bounds[-1].end)
+        return Feed(plan, tuple(bounds), revised)
+
+    def _read(self, reader: str, feeds: Mapping[str, Feed]) -> None:
+        for name, feed in feeds.items():
+            if feed.bounds:
+                self.taken.readings.append(Reading(self.live.stream(name).id, reader, feed.bounds[-1].end))
+
+    # Serial and repair.
+
+    def _serial(self, query: LiveQuery) -> None:
+        if query.halted or query.came >= self.upto or any(q is query for q, _ in self.taken.halted):
+            return
+        feeds: dict[str, Feed] = {}
+        try:
+            if query.linear:
+                feeds = {name: self.feed(name, query.stored.bucket, query.came) for name in query.sources}
+                saying = say_rows(self, query, feeds)
+            else:
+                saying = say_groups(self, query)
+        except Exception as error:
+            self._halt([query], error, feeds, None)
+            return
+        self._say(query, saying)
+        self._read(query.name, feeds)
+
+    def _say(self, query: LiveQuery, saying: Saying) -> None:
+        written: dict[int, list[Segment]] = {}
+        for part in saying.written:
+            written.setdefault(part.bucket, []).append(part.segment)
+        state = self._state(query.stored.stream_id)
+        progress = state.progress
+        for bucket in self.buckets:
+            if bucket.number <= query.came:
+                continue
+            segments = written.get(bucket.number, [])
+            reached = self._progress(query.sources, bucket.number, query.plan)
+            if not segments and reached == progress:
+                continue
+            progress = reached
+            kind = RunKind.REVISIONS if saying.revisions else RunKind.ROWS
+            draft = RunDraft(kind, tuple(segments), bucket=bucket.number, stime=bucket.stime, progress=progress)
+            intent = self._intent_of(state.id) if segments else None
+            self.taken.outputs.append(Output(state.id, draft, intent))
+            self.taken.changes += draft.rows
+        self.taken.moves.append(
+            Move("query", query.stored.id, query.stored.bucket, self.upto, released=saying.released)
+        )
+
+    # What both share.
+
+    def progress_at(self, sources: Sequence[str], bucket: int) -> dict[str, int | None]:
+        """The progress of base streams at the end of a bucket."""
+        return {name: self.log.register.bounds_at(self.live.stream(name).id, bucket).progress for name in sources}
+
+    def _progress(self, sources: Sequence[str], bucket: int, box: object) -> int | None:
+        return progress_of(box, self.progress_at(sources, bucket))  # type: ignore[arg-type]
+
+    def fresh(self, box: Partials) -> list[Written]:
+        """Partial results that this step has made and not committed yet."""
+        return self.taken.partials.get(self.live.store_of(box).stored.id, [])
+
+    def fresh_segments(self, box: Partials) -> list[Segment]:
+        return [part.segment for part in self.fresh(box)]
+
+    def note_opened(self, query: LiveQuery, choices: Mapping[Partials, Choice]) -> None:
+        """Remember which segments of partial results a query has opened, for whoever wants to know."""
+        self.taken.opened[query.name] = tuple(s.path for choice in choices.values() for s in choice.segments)
+
+    def _state(self, stream_id: int) -> StreamState:
+        return self.log.stream_by_id(stream_id)
+
+    def _intent_of(self, stream_id: int) -> str | None:
+        return next((i.id for i in self.taken.intents if i.stream_id == stream_id), None)
+
+    def layout(self, state: StreamState) -> SegmentLayout:
+        """Where a stream's new segments go; one intent for each stream of the step."""
+        intent = next((i for i in self.taken.intents if i.stream_id == state.id), None)
+        if intent is None:
+            intent = self.log.intents.begin(state.id)
+            self.taken.intents.append(intent)
+        directory = self.log.storage.directory(state.id, intent.id)
+        self.log.storage.make_directory(directory)
+        return SegmentLayout(str(self.log.root), directory, state.spec.event_time)
+
+    def _halt(
+        self, queries: Sequence[LiveQuery], error: Exception, feeds: Mapping[str, Feed], store: LiveStore | None
+    ) -> None:
+        """Stop queries at their position, if it is their expressions that failed."""
+        if not is_row_error(error):
+            raise error
+        quoted = None if store is None else self._quoted(store.box, feeds, store.settings)
+        for query in queries:
+            self.taken.halted.append((query, row_error(f"query {query.name!r}", quoted, error)))
+
+    def _quoted(self, box: Partials, feeds: Mapping[str, Feed], settings: Mapping[str, str]) -> str | None:
+        """A row on which an expression fails, as JSON."""
+        guard = Guard(OnError.QUARANTINE)
+        kernel = SparkKernel(self.session.apart({**settings, **SETTINGS}), self.log.root)
+        with Leaves(kernel.spark) as leaves:
+            recipe = Definer(self.live, kernel.spark, settings).recipe_of(leaves, box)
+            rows = prepare_partials(box, lambda s: kernel.scan(leaves, feeds[s], guard=guard), recipe.ties, guard)
+            found = leaves.frame(failed_rows(rows)).first()
+        return None if found is None else f"{found.row}, which {found.reason}"
+
+    def _commit(self) -> None:
+        taken = self.taken
+        self.log.register.commit_step(self.lease, taken.moves, taken.readings, taken.outputs)
+        for intent in taken.intents:
+            if not any(output.intent_id == intent.id for output in taken.outputs):
+                self.log.intents.release(intent)
+        for query, error in taken.halted:
+            self.log.register.halt(self.lease, [query.stored.id], error)

@@ -1,0 +1,152 @@
+"""Keeping partial results few: which runs of a store are reduced together, and the commit of the result.
+
+Every step adds a run of partial results. Eight neighbouring runs of the same level become one of the next
+level, so a store has few runs for each level and few levels, however long it grows, and each partial
+result is rewritten once per level. Within the runs only segments that overlap in event time are rewritten;
+one that stands alone is kept as it is. Runs above the horizon, the last bucket up to which every query
+has said its revisions, stay as they are: what was said of them may still be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from anabranch.log import tables
+from anabranch.log.gc import release_files
+from anabranch.log.headers import insert_segments, logged_from, note_classes, segment_values
+from anabranch.log.intents import end_intent, require_open
+from anabranch.log.leases import Lease, require_lease
+from anabranch.model.errors import AnabranchError
+from anabranch.model.run import LoggedSegment, Segment
+
+FAN = 8
+MOST_ROWS = 20_000_000
+
+
+@dataclass(frozen=True)
+class ReductionPlan:
+    """Neighbouring runs of one level, and the segments of them that must be rewritten."""
+
+    stream_id: int
+    first_position: int
+    last_position: int
+    level: int
+    rewritten: tuple[LoggedSegment, ...]
+    ids: tuple[int, ...]  # of the segments that are rewritten
+
+    @property
+    def rows(self) -> int:
+        return sum(s.segment.rows for s in self.rewritten)
+
+
+def plan_reduction(connection: sa.Connection, stream_id: int, horizon: int, fan: int = FAN) -> ReductionPlan | None:
+    """The lowest level that has enough runs below the horizon, a bucket; None if there is none."""
+    runs, segments = tables.runs, tables.segments
+    found = connection.execute(
+        sa.select(runs.c.first_position, runs.c.position, runs.c.cause, runs.c.rows)
+        .where(runs.c.stream_id == stream_id, runs.c.bucket <= horizon)
+        .order_by(runs.c.position)
+    ).all()
+    levels: dict[int, list[Any]] = {}
+    for row in found:
+        levels.setdefault(int((row.cause or {}).get("level", 0)), []).append(row)
+    for level, batch in sorted(levels.items()):
+        if len(batch) < fan or sum(row.rows for row in batch) > MOST_ROWS:
+            continue
+        first, last = batch[0].first_position, batch[-1].position
+        rows = connection.execute(
+            sa.select(segments).where(
+                segments.c.stream_id == stream_id,
+                segments.c.first_position >= first,
+                segments.c.last_position <= last,
+            )
+        ).all()
+        clusters = _overlapping([(row.id, logged_from(row)) for row in rows])
+        chosen = [item for cluster in clusters if len(cluster) > 1 for item in cluster]
+        return ReductionPlan(
+            stream_id, first, last, level + 1, tuple(s for _, s in chosen), tuple(number for number, _ in chosen)
+        )
+    return None
+
+
+def _overlapping(found: Sequence[tuple[int, LoggedSegment]]) -> list[list[tuple[int, LoggedSegment]]]:
+    """Segments whose event times meet, directly or through others, together."""
+    clusters: list[list[tuple[int, LoggedSegment]]] = []
+    reach: int | None = None
+    timeless = [item for item in found if item[1].segment.event_min is None]
+    timed = [item for item in found if item[1].segment.event_min is not None]
+    for item in sorted(timed, key=lambda i: (i[1].segment.event_min, i[0])):
+        low, high = item[1].segment.event_min, item[1].segment.event_max
+        assert low is not None
+        assert high is not None
+        if reach is None or low > reach:
+            clusters.append([])
+        clusters[-1].append(item)
+        reach = high if reach is None else max(reach, high)
+    return [*clusters, timeless] if timeless else clusters
+
+
+def commit_reduction(
+    connection: sa.Connection,
+    lease: Lease,
+    plan: ReductionPlan,
+    written: Sequence[Segment],
+    intent_id: str | None,
+    now: int,
+) -> None:
+    """Put the reduced segments in the place of the old ones, and fold the headers of their runs."""
+    require_lease(connection, lease)
+    if intent_id is not None:
+        require_open(connection, intent_id, now, "reduction of partial results")
+    segments, runs = tables.segments, tables.runs
+    old = connection.execute(sa.select(segments.c.path).where(segments.c.id.in_(plan.ids))).scalars().all()
+    if len(old) != len(plan.ids):
+        raise AnabranchError(
+            "POSITION_CONFLICT",
+            place=f"reduction of stream number {plan.stream_id}",
+            need="the segments that were read",
+            got="some that are gone",
+            next_step="Nothing was changed; the next reduction plans anew.",
+        )
+    connection.execute(segments.delete().where(segments.c.id.in_(plan.ids)))
+    release_files(connection, list(old), now)
+    inside = (segments.c.stream_id == plan.stream_id) & (segments.c.first_position >= plan.first_position)
+    connection.execute(
+        segments.update()
+        .where(inside, segments.c.last_position <= plan.last_position)
+        .values(first_position=plan.first_position, last_position=plan.last_position)
+    )
+    insert_segments(
+        connection,
+        [segment_values(s, plan.stream_id, intent_id, plan.first_position, plan.last_position) for s in written],
+    )
+    note_classes(connection, plan.stream_id, written)
+    mine = (runs.c.stream_id == plan.stream_id) & (runs.c.position >= plan.first_position)
+    totals = connection.execute(
+        sa.select(sa.func.min(runs.c.event_min), sa.func.max(runs.c.event_max)).where(
+            mine, runs.c.position <= plan.last_position
+        )
+    ).one()
+    rows = connection.execute(
+        sa.select(sa.func.coalesce(sa.func.sum(segments.c.rows), 0)).where(
+            inside, segments.c.last_position <= plan.last_position
+        )
+    ).scalar_one()
+    connection.execute(runs.delete().where(mine, runs.c.position < plan.last_position))
+    connection.execute(
+        runs.update()
+        .where(runs.c.stream_id == plan.stream_id, runs.c.position == plan.last_position)
+        .values(
+            first_position=plan.first_position,
+            event_min=totals[0],
+            event_max=totals[1],
+            rows=int(rows),
+            cause={"level": plan.level},
+        )
+    )
+    if intent_id is not None:
+        end_intent(connection, intent_id)

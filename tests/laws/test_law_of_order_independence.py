@@ -1,0 +1,70 @@
+"""The law of order independence: whatever the order in which data came, the answer is that of one batch.
+
+For random queries, data, runs and buckets, with speculation, aborts and real kills:
+the table equals the same SQL as one Spark batch over all committed rows; replaying the changes gives the table;
+and the same buckets, taken together or on other partitions, emit the same items, byte for byte.
+
+Replay one case with: pytest tests/laws/test_law_of_order_independence.py --case SEED
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.engine import kernel, kept, saying
+from tests.laws.cases import draw_case
+from tests.laws.play import assert_replays, assert_same, oracle, play, said, table
+
+FIRST, IN_TEST, IN_PROOF = 1000, 20, 60
+WANTED = ("late rows", "abort", "kill", "null keys", "sliding", "stacked", "running")
+
+
+def check_case(seed: int, place: Path) -> set[str]:
+    case = draw_case(seed)
+    with ab.connect(place / f"{seed}") as engine:
+        play(engine, case)
+        for query in case.queries:
+            assert_same(table(engine, query.name), oracle(engine, case, query), f"case {seed}, {query.ours}")
+            assert_replays(engine, query.name)
+    return case.traits
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + IN_TEST))
+def test_the_table_is_the_batch_answer_and_the_changes_replay(warm_spark: Any, tmp_path: Path, seed: int) -> None:
+    check_case(seed, tmp_path)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", range(FIRST + IN_TEST, FIRST + IN_TEST + IN_PROOF))
+def test_more_cases(warm_spark: Any, tmp_path: Path, seed: int) -> None:
+    check_case(seed, tmp_path)
+
+
+def test_the_cases_cover_what_they_are_about() -> None:
+    for first, many in ((FIRST, IN_TEST), (FIRST + IN_TEST, IN_PROOF)):
+        counts = Counter(trait for seed in range(first, first + many) for trait in draw_case(seed).traits)
+        print(f"{many} cases:", ", ".join(f"{trait} {counts[trait]}" for trait in WANTED))
+        assert all(counts[trait] >= many / 10 for trait in WANTED), counts
+
+
+@pytest.mark.parametrize("seed", range(2000, 2003))
+def test_the_same_buckets_emit_the_same_bytes(
+    warm_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    case = draw_case(seed, kills=False)
+    with ab.connect(tmp_path / "one") as engine:
+        play(engine, case, at_once=1, catch_up=True)
+        expected = {query.name: said(engine, query.name) for query in case.queries}
+    with ab.connect(tmp_path / "all") as engine:
+        play(engine, case, catch_up=True)
+        assert {query.name: said(engine, query.name) for query in case.queries} == expected
+    for module in (kernel, kept, saying):
+        monkeypatch.setattr(module, "SMALL", 0)  # as if there were much data: several partitions everywhere
+    with ab.connect(tmp_path / "many") as engine:
+        play(engine, case, at_once=2, catch_up=True)
+        assert {query.name: said(engine, query.name) for query in case.queries} == expected
