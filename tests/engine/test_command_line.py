@@ -74,7 +74,9 @@ def test_mistakes_end_with_2(place: str, capsys: pytest.CaptureFixture[str], mon
 def test_the_demo_does_not_run_twice_in_one_place(place: str, warm_spark: Any, tmp_path: Path) -> None:
     result = run("demo", "-w", str(tmp_path / "demo"))
     assert result.exit_code == 0, result.output
-    assert "rows held 10,800, lost 0." in result.output
+    assert "All 24 answers of Anabranch are exact." in result.output
+    dropped = next(line for line in result.output.splitlines() if line.startswith("impressions dropped"))
+    assert dropped.split() == ["impressions", "dropped", "0", "1,822"]
     again = run("demo", "-w", str(tmp_path / "demo"))
     assert again.exception is not None
     assert getattr(again.exception, "id", None) == "BAD_ARGUMENT"

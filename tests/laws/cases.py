@@ -6,6 +6,7 @@ Spark SQL over a view of all committed rows: the oracle.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -45,7 +46,7 @@ _CALLS = (
     ("last(k)", "max_by(struct(k), struct(ts, k, n, b, d, x)).k"),
     ("sum(n) FILTER (WHERE k = 'a')", None),
     ("count(*) FILTER (WHERE d > 0)", None),
-    ("sum(n * 2 + length(coalesce(k, '')))", None),
+    ("sum(n * 2L + length(coalesce(k, '')))", None),
 )
 _WINDOWS = (("1 minute", None), ("5 minutes", None), ("15 minutes", "5 minutes"), ("6 minutes", "4 minutes"),
             ("1 hour", "10 minutes"))  # fmt: skip
@@ -119,7 +120,7 @@ def _rows(chance: np.random.Generator, many: int) -> list[tuple[Any, ...]]:
             (
                 _pick(chance, ["a", "b", "c", "a", None, "", "ß"]),
                 _pick(chance, [*range(-3, 9), None, 2**31 - 1, -(2**31)]),
-                _pick(chance, [*range(5), None, 2**62, -(2**62), 2**53 + 1]),
+                _pick(chance, [*range(5), None, 2**55, -(2**55), 2**53 + 1]),
                 _pick(chance, [0.1, 0.2, 0.3, -0.0, 1e300, -1e300, 1e-300, 1.5, None, 3.25, -7.125]),
                 _pick(chance, [Decimal("0.01"), Decimal("-3.50"), Decimal("9999999999.99"), None, Decimal("1.00")]),
                 START + timedelta(seconds=round(second, 3)),
@@ -142,7 +143,7 @@ def _pick(chance: np.random.Generator, choices: list[Any]) -> Any:
 def _actions(chance: np.random.Generator, rows: list[tuple[Any, ...]], kill: bool) -> list[Action]:
     """Runs in an order near that of the rows, now and then far from it."""
     cuts = sorted(set(chance.integers(0, len(rows), size=int(chance.integers(2, 9))).tolist()) | {0, len(rows)})
-    runs = [tuple(rows[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    runs = [tuple(rows[a:b]) for a, b in itertools.pairwise(cuts)]
     if chance.random() < 0.7:
         moved = runs.pop(int(chance.integers(0, len(runs))))
         runs.insert(int(chance.integers(0, len(runs) + 1)), moved)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.engine import kernel, kept, saying
+from anabranch.engine import kept, kernel, saying
 from tests.laws.cases import draw_case
 from tests.laws.play import assert_replays, assert_same, oracle, play, said, table
 

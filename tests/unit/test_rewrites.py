@@ -139,8 +139,16 @@ DIAGRAMS = [
     selected(aggregate(ROWS, None, ("k",), ("min", "n"), ("first", "n")), k="_k0", m="_a0", f="_a1"),
     over_counts(None, ("max", "c")),
 ]
-KEPT = Partials(ROWS, 10, (Named("_k0", Expression("k")),), (Call("_a0", "count"), Call("_a1", "sum", (Expression("n"),)),
-                                                             Call("_a2", "avg", (Expression("n"),))))  # fmt: skip
+KEPT = Partials(
+    ROWS,
+    10,
+    (Named("_k0", Expression("k")),),
+    (
+        Call("_a0", "count"),
+        Call("_a1", "sum", (Expression("n"),)),
+        Call("_a2", "avg", (Expression("n"),)),
+    ),
+)
 
 
 @settings(max_examples=40)

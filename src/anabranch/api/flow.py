@@ -34,7 +34,7 @@ class BoundFlow:
         """Windows over event time: `window("1 minute")`, or `window("15 minutes", "5 minutes")`."""
         return BoundFlow(self.flow.window(size, advance), self.queries)
 
-    def groupBy(self, *keys: str) -> BoundFlow:  # noqa: N802 - as PySpark has it
+    def groupBy(self, *keys: str) -> BoundFlow:
         """The expressions to group by."""
         return BoundFlow(self.flow.groupBy(*keys), self.queries)
 

@@ -20,7 +20,7 @@ from anabranch.diagram.sql.statements import (
     Snapshot,
     Statement,
 )
-from anabranch.engine.mistakes import spark_words
+from anabranch.engine.mistakes import quietly, spark_words
 from anabranch.engine.queries import Queries
 from anabranch.log.log import Log, StreamState
 from anabranch.model.errors import AnabranchError
@@ -145,14 +145,16 @@ class Statements:
             for name in sorted(known.keys() & wanted.names):
                 self.queries.table(known[name]).createOrReplaceTempView(known[name])
             try:
-                return spark.sql(wanted.text)
+                with quietly():
+                    return spark.sql(wanted.text)
             except Exception as error:
                 if type(error).__name__ not in ("AnalysisException", "ParseException"):
                     raise
+                streams = ", ".join(sorted(known.values())) or "none yet"
                 raise AnabranchError(
                     "BAD_EXPRESSION",
                     place=wanted.source.name,
-                    need=f"a query that Spark accepts, over the streams {', '.join(sorted(known.values())) or '(none)'}",
+                    need=f"a query that Spark accepts, over the streams that there are ({streams})",
                     got=spark_words(error),
                     next_step="Correct the query.",
                 ) from error

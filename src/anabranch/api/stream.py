@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +14,7 @@ from anabranch.api.flow import BoundFlow
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.fluent import Flow
 from anabranch.engine.compact import Compacted, compact
+from anabranch.engine.kernel import QUARANTINE
 from anabranch.engine.load import load_files
 from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe, quarantined
@@ -80,7 +82,7 @@ class Stream:
         """Begin a query: windows over event time."""
         return self._flow().window(size, advance)
 
-    def groupBy(self, *keys: str) -> BoundFlow:  # noqa: N802 - as PySpark has it
+    def groupBy(self, *keys: str) -> BoundFlow:
         """Begin a query: groups, for a running aggregate unless a window is said."""
         return self._flow().groupBy(*keys)
 
@@ -206,8 +208,13 @@ class Stream:
         return dataframe(self._session.spark, plan, self._log.root, log_columns=log_columns)
 
     def quarantined(self) -> DataFrame:
-        """Rows that were set aside when they came, with `_reason`, and `_position` and `_source` of their run."""
+        """Rows that were set aside when they came, with `_reason`, and `_position` and `_source` of their run.
+
+        Those that a query has set aside, because an expression failed on them, are in one column, `row`, as JSON.
+        """
         plan = self._log.plan(self.name, ReadRange(role=Role.QUARANTINE))
+        if self._state.role != "base":
+            plan = replace(plan, spec=replace(plan.spec, schema=Schema(QUARANTINE.fields[:1])))
         return quarantined(self._session.spark, plan, self._log.root)
 
     def runs(self, newest: int | None = None) -> list[RunHeader]:

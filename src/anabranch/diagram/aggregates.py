@@ -73,13 +73,16 @@ ALIASES: Mapping[str, str] = {
 }
 
 # Spark has these too; a query that uses one is told so, instead of being taken for a scalar expression.
-OTHERS = frozenset(
-    """any_value approx_top_k array_agg bit_and bit_or bit_xor bitmap_construct_agg bitmap_or_agg collect_list
-    collect_set corr count_min_sketch covar_pop covar_samp grouping grouping_id histogram_numeric hll_sketch_agg
-    hll_union_agg kurtosis listagg max_by min_by mode percentile_cont percentile_disc regr_avgx regr_avgy
-    regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy schema_of_json_agg skewness string_agg
-    theta_sketch_agg theta_union_agg try_avg try_sum""".split()
-)
+# fmt: off
+OTHERS = frozenset((
+    "any_value", "approx_top_k", "array_agg", "bit_and", "bit_or", "bit_xor", "bitmap_construct_agg",
+    "bitmap_or_agg", "collect_list", "collect_set", "corr", "count_min_sketch", "covar_pop", "covar_samp",
+    "grouping", "grouping_id", "histogram_numeric", "hll_sketch_agg", "hll_union_agg", "kurtosis", "listagg",
+    "max_by", "min_by", "mode", "percentile_cont", "percentile_disc", "regr_avgx", "regr_avgy", "regr_count",
+    "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "schema_of_json_agg", "skewness",
+    "string_agg", "theta_sketch_agg", "theta_union_agg", "try_avg", "try_sum",
+))
+# fmt: on
 
 
 def law_of(function: str) -> Law | None:

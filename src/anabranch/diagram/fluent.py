@@ -14,8 +14,8 @@ from anabranch.diagram.sql.compile import shaped, union, where
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.durations import make_window
 from anabranch.diagram.sql.fragment import Fragment
+from anabranch.diagram.sql.grammar import item
 from anabranch.diagram.sql.scope import Scope
-from anabranch.diagram.sql.select import item
 from anabranch.diagram.sql.tokens import Kind
 from anabranch.diagram.sql.tree import Item, Shape, WindowClause
 from anabranch.model.errors import AnabranchError

@@ -30,7 +30,7 @@ from anabranch.engine.answers import Answers, Kept, Version
 from anabranch.engine.groups import Recipe, recipe
 from anabranch.engine.kernel import partial_rows, prepare_partials, rows_below
 from anabranch.engine.live import Live
-from anabranch.engine.mistakes import ExpressionRefused
+from anabranch.engine.mistakes import ExpressionRefused, quietly
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
@@ -124,7 +124,8 @@ class Definer:
 
     def _refusal(self, leaves: Leaves, sql: str) -> PySparkException | None:
         try:
-            leaves.frame(sql)
+            with quietly():
+                leaves.frame(sql)
         except (AnalysisException, ParseException) as error:
             return error
         return None

@@ -34,7 +34,8 @@ from anabranch.model.schema import Schema
 # Below this many rows one task is faster than an exchange.
 SMALL = 200_000
 
-QUARANTINE = Schema.parse({"row": "STRING", "reason": "STRING"}, "quarantine")
+# Rows that a query has set aside: as they came, in JSON, and why.
+QUARANTINE = Schema.parse({"row": "STRING", "_reason": "STRING"}, "quarantine")
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _bucket(bounds: Sequence[Bounds]) -> str:
 
 def failed_rows(rows: Relation) -> str:
     reason = f"CONCAT('fails: ', {FAILED})"
-    return f"SELECT {QUOTED} AS row, {reason} AS reason, _bucket FROM {rows.source} WHERE {FAILED} IS NOT NULL"
+    return f"SELECT {QUOTED} AS row, {reason} AS _reason, _bucket FROM {rows.source} WHERE {FAILED} IS NOT NULL"
 
 
 def write_aside(failed: DataFrame | None, layout: SegmentLayout | None) -> list[Written]:

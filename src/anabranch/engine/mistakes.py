@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 
@@ -25,6 +28,17 @@ def spark_words(error: BaseException) -> str:
     text = re.split(r"\n?(?:== SQL|;\s*\n'|\n\nJVM stacktrace|\n\tat )", text)[0]
     text = re.sub(r"\s*SQLSTATE: \w+", "", text)
     return " ".join(text.split())[:400]
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """PySpark prints every error of a plan that it reports; those that we expect are said once, by us."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 # Error classes with which Spark refuses a value, not a plan: the row is at fault.

@@ -23,7 +23,7 @@ from anabranch.engine.guard import SETTINGS, Guard
 from anabranch.engine.kept import Choice
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel, failed_rows, prepare_partials
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
-from anabranch.engine.mistakes import is_row_error, row_error
+from anabranch.engine.mistakes import is_row_error, quietly, row_error
 from anabranch.engine.relation import Leaves
 from anabranch.engine.saying import Saying, say_groups, say_rows
 from anabranch.engine.session import Session
@@ -68,10 +68,11 @@ class Step:
     def run(self) -> Taken:
         """Process and commit; on an error nothing of the step remains."""
         try:
-            for store in self.live.stores.values():
-                self._parallel(store)
-            for query in self.live.queries.values():
-                self._serial(query)
+            with quietly():
+                for store in self.live.stores.values():
+                    self._parallel(store)
+                for query in self.live.queries.values():
+                    self._serial(query)
             self._commit()
         except BaseException:
             for intent in self.taken.intents:
@@ -260,7 +261,7 @@ class Step:
             recipe = Definer(self.live, kernel.spark, settings).recipe_of(leaves, box)
             rows = prepare_partials(box, lambda s: kernel.scan(leaves, feeds[s], guard=guard), recipe.ties, guard)
             found = leaves.frame(failed_rows(rows)).first()
-        return None if found is None else f"{found.row}, which {found.reason}"
+        return None if found is None else f"{found.row}, which {found._reason}"
 
     def _commit(self) -> None:
         taken = self.taken

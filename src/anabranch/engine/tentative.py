@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.partials import Partials
@@ -26,6 +27,7 @@ from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.kept import Shelf
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel
 from anabranch.engine.live import Live, LiveQuery, LiveStore
+from anabranch.engine.mistakes import is_row_error, quietly
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
@@ -109,7 +111,7 @@ class Tentative:
             ).segments
         ]
         with Leaves(spark) as leaves:
-            schema = spark_schema(feed.spec.schema).add("_change_type", "string").add("_ordinal", "bigint")
+            schema = spark_schema(feed.spec.schema).add("_change_type", T.StringType()).add("_ordinal", T.LongType())
             paths = [literal_path(str(self.log.root / s.path)) for s in segments]
             name = leaves.add(spark.read.schema(schema).parquet(*paths).coalesce(1))
             swapped = " ".join(f"WHEN '{a}' THEN '{b}'" for a, b in _INVERSE.items())
@@ -134,9 +136,15 @@ class Tentative:
             ids = now.ids(query.sources)
             if not ids or query.halted or query.stored.bucket is None or query.stored.tentative is not None:
                 continue
-            for store in self.live.stores_of(query):
-                self._partials(store, now)
-            self._say(query, now, ids)
+            try:
+                with quietly():
+                    for store in self.live.stores_of(query):
+                        self._partials(store, now)
+                    self._say(query, now, ids)
+            except Exception as error:
+                if not is_row_error(error):
+                    raise
+                continue  # an expression fails on a row that may never be committed: say nothing of it
             said += 1
         return said
 

@@ -46,12 +46,9 @@ def roll_up(box: Box, known: Known) -> tuple[Box, list[Note]]:
 
 def serves(kept: Partials, wanted: Partials) -> bool:
     """Whether wanted partials can be reduced from kept ones."""
-    if kept.pane is None or wanted.pane is None:
-        same_time = kept.pane is wanted.pane
-    else:
-        same_time = wanted.pane % kept.pane == 0
+    running = kept.pane is None or wanted.pane is None
     return (
-        same_time
+        (kept.pane is wanted.pane if running else wanted.pane % kept.pane == 0)  # type: ignore[operator]
         and kept.input == wanted.input
         and {key.expression for key in wanted.keys} <= {key.expression for key in kept.keys}
         and {call.meaning for call in wanted.calls} <= {call.meaning for call in kept.calls}

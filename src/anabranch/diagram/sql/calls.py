@@ -78,7 +78,8 @@ def none_in(fragment: Fragment, where: str, next_step: str) -> None:
 def _refuse(fragment: Fragment, i: int) -> None:
     tokens = fragment.tokens
     word, following = tokens[i].word, token_at(tokens, i + 1)
-    if word == "(" and following.word in ("SELECT", "WITH") and token_at(tokens, i + 2).kind is not Kind.SYMBOL:
+    with_query = following.word == "WITH" and token_at(tokens, i + 2).is_name
+    if word == "(" and (following.word == "SELECT" or with_query):
         raise fragment.part(i + 1, i + 2).error(
             need="an expression", got="a sub-query", next_step="Sub-queries may stand after FROM only."
         )

@@ -11,7 +11,7 @@ from anabranch.diagram.query import OnError
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.durations import duration
 from anabranch.diagram.sql.fragment import Fragment
-from anabranch.diagram.sql.select import query
+from anabranch.diagram.sql.grammar import query
 from anabranch.diagram.sql.source_text import did_you_mean
 from anabranch.diagram.sql.statements import CreateQuery, CreateStream
 from anabranch.diagram.sql.tokens import Kind

@@ -74,7 +74,11 @@ def begins_clause(tokens: Sequence[Token], i: int) -> bool:
         return not _is_distinct_from(tokens, i)
     if token.word in ("WHERE", "HAVING", "UNION"):
         return True
-    return (token.word, after.word) == ("GROUP", "BY") or trails(tokens, i) or refused(tokens, i) is not None
+    return (
+        (token.word, after.word) in (("GROUP", "BY"), ("GROUPING", "SETS"))
+        or trails(tokens, i)
+        or refused(tokens, i) is not None
+    )
 
 
 def trails(tokens: Sequence[Token], i: int) -> bool:

@@ -94,7 +94,7 @@ def item(whole: Fragment) -> Item:
     tokens = whole.tokens
     if len(tokens) > 2 and tokens[-1].is_name and tokens[-2].word == "AS":
         found = Item(whole.part(0, -2), tokens[-1].value, whole)
-    elif len(tokens) > 1 and _may_be_alias(tokens[-1]) and ends_operand(tokens[-2]) and not _is_unit(whole):
+    elif len(tokens) > 1 and _may_be_alias(tokens[-1]) and _ends(whole.part(0, -1)) and not _is_unit(whole):
         found = Item(whole.part(0, -1), tokens[-1].value, whole)
     else:
         found = Item(whole, None, whole)
@@ -107,6 +107,13 @@ def item(whole: Fragment) -> Item:
                 next_step="Write expression AS name.",
             )
     return found
+
+
+def _ends(fragment: Fragment) -> bool:
+    """Whether an operand ends where this does; the type of a cast may end with an angle bracket."""
+    last = len(fragment.tokens) - 1
+    is_type = fragment.tokens[last].word == ">" and last not in outermost(fragment.source, fragment.tokens)
+    return is_type or ends_operand(fragment.tokens[last])
 
 
 def _may_be_alias(token: Token) -> bool:
@@ -177,6 +184,8 @@ def _group(cursor: Cursor) -> tuple[Fragment, ...]:
         if [token.word for token in parts[-1].tokens[-2:]] in (["WITH", "ROLLUP"], ["WITH", "CUBE"]):
             cursor.at -= 1
             raise _only_plain_groups(cursor)
+    if cursor.sees("GROUPING", "SETS"):
+        raise _only_plain_groups(cursor)
     return tuple(parts)
 
 

@@ -1,0 +1,92 @@
+"""The benchmarks in small: every answer of ours is right, what a rival drops is seen, and reports have their shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from anabranch.bench.contest import run_apart
+from anabranch.bench.impressions import HOUR_US, KEPT, LENGTH_US, START_US, Impressions, arrivals, made
+from anabranch.bench.judge import Verdict, judged, write_truth
+from anabranch.cli import main as cli
+
+
+def report_of(*words: str) -> dict[str, Any]:
+    result = CliRunner().invoke(cli.anabranch, ["bench", *words, "--small", "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_late(warm_spark: Any) -> None:
+    report = report_of("late")
+    assert report["name"] == "late"
+    assert len(report["claims"]) == 4
+    assert all(claim["holds"] for claim in report["claims"])
+    by_title = {row["contestant"]: row for row in report["rows"]}
+    assert len(by_title) == 6
+    for title, row in by_title.items():
+        faults = row["rows dropped"] + row["windows wrong"] + row["windows missing"]
+        assert (faults > 0) == ("10 min watermark" in title), row
+
+
+def test_step(warm_spark: Any) -> None:
+    report = report_of("step")
+    assert report["name"] == "step"
+    assert [claim["ours"] for claim in report["claims"]] == [0, 0, 0]
+    assert all(claim["holds"] for claim in report["claims"])
+    assert len(report["rows"]) == 7
+
+
+@pytest.fixture
+def impressions(tmp_path: Path) -> Impressions:
+    return made(tmp_path, 6_000, 4, lambda done, of: None)
+
+
+def test_impressions_are_late_as_said(impressions: Impressions, tmp_path: Path) -> None:
+    table = arrivals(0, 200_000, 200_000)
+    due = pa.array(START_US + LENGTH_US * i // 200_000 for i in range(200_000))
+    late = pc.subtract(due, pc.cast(table["ts"], pa.int64())).to_numpy()
+    assert 0 <= late.min() <= late.max() <= 24 * HOUR_US
+    assert abs((late > 0).mean() - 0.055) < 0.005
+    assert 0.002 < (late > HOUR_US).mean() < 0.005
+    assert abs(pc.mean(pc.equal(table["kind"], KEPT)).as_py() - 1 / 3) < 0.01
+    before = [Path(path).stat() for path in impressions.paths]
+    assert [s.st_mtime for s in before] == sorted({s.st_mtime for s in before})
+    assert made(tmp_path, 6_000, 4, lambda done, of: None) == impressions
+    assert [Path(path).stat().st_ino for path in impressions.paths] == [s.st_ino for s in before]
+    assert sum(pq.read_metadata(path).num_rows for path in impressions.paths) == 6_000
+    assert impressions.first(3).rows == 4_500
+
+
+def test_the_judge_sees_every_fault(impressions: Impressions, tmp_path: Path) -> None:
+    truth = str(tmp_path / "truth.parquet")
+    write_truth(impressions.paths, truth)
+    right = pq.read_table(truth)
+    windows = right.num_rows
+    assert judged(truth, right) == Verdict(windows, 0, 0, 0)
+    first = right["c"][0].as_py()
+    assert judged(truth, right.slice(1)) == Verdict(windows, first, 0, 1)
+    assert judged(truth, pa.concat_tables([right, right.slice(0, 1)])) == Verdict(windows, 0, 1, 0)
+    other = right.slice(0, 1).set_column(3, "s", pa.array([-1], pa.int64()))
+    assert judged(truth, pa.concat_tables([other, right.slice(1)])) == Verdict(windows, 0, 1, 0)
+    stranger = right.slice(0, 1).set_column(1, "w", pa.array([7], pa.int64()))
+    assert judged(truth, pa.concat_tables([right, stranger])) == Verdict(windows, 0, 1, 0)
+
+
+def test_a_contestant_in_a_process_of_its_own(impressions: Impressions, tmp_path: Path) -> None:
+    truth = str(tmp_path / "truth.parquet")
+    write_truth(impressions.paths, truth)
+    place = tmp_path / "place"
+    place.mkdir()
+    outcome = run_apart("duckdb", impressions, truth, place, lambda done, of: None)
+    assert outcome.seconds > 0
+    assert (outcome.verdict.dropped, outcome.verdict.wrong, outcome.verdict.missing) == (0, 0, 0)
+    with pytest.raises(RuntimeError, match="duckdb ended with 1"):
+        run_apart("duckdb", impressions, truth, place, lambda done, of: None)  # its place is taken
