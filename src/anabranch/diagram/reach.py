@@ -14,6 +14,7 @@ from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.progress import progress_into, window_of
+from anabranch.model.window import Window
 
 Interval = tuple[int, int]  # event times, both ends included
 Progress = Mapping[str, int | None]
@@ -52,14 +53,21 @@ def dirty(
     below = [interval for part in box.inputs for interval in dirty(part, touched, before, after)]
     window = window_of(box)
     if window is None:
-        return join(below) if not isinstance(box, Aggregate | Consolidate) else EVERYTHING
+        running = isinstance(box, Aggregate | Consolidate)
+        return EVERYTHING if running and below else join(below)
     reached, was = progress_into(box, after), progress_into(box, before)
     if reached is None:
         return ()
-    # A window holds the instants from its close minus its size up to its close; its result is at its last instant.
-    found = [(low, min(high + window.size - 1, reached - 1)) for low, high in below]
-    found.append((BEGINNING if was is None else was, reached - 1))
+    # A window's result is at its last instant. What touches an instant touches the windows that close after it, up to
+    # a window's size later; and those that close between the two moments are new.
+    found = [(_first_result(window, low), min(high + window.size, reached) - 1) for low, high in below]
+    found.append((_first_result(window, BEGINNING if was is None else was), reached - 1))
     return join(found)
+
+
+def _first_result(window: Window, after: int) -> int:
+    """The first result of a window that closes after an instant."""
+    return after if after <= BEGINNING else window.next_close(after) - 1
 
 
 def needed(box: Box, results: Sequence[Interval]) -> dict[Partials, tuple[Interval, ...]]:

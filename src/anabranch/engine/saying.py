@@ -86,7 +86,7 @@ def say_groups(step: Step, query: LiveQuery) -> Saying:
     """The changes of a query of aggregates."""
     compared = compare(step, query, [b for b in step.buckets if b.number > query.came])
     changed = _changed(step, query, compared)
-    if not changed and query.stored.bucket is not None:
+    if not changed:
         return Saying(released=compared.released)
     ranges = needed(query.plan, changed)
     try:
