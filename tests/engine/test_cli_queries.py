@@ -63,6 +63,11 @@ def write(path: Path, minute: int, rows: int, campaign: int = 1) -> None:
     path.write_text("".join(json.dumps({"campaign": campaign, "ts": ts}) + "\n" for ts in times))
 
 
+@pytest.mark.parametrize("command", ["sql", "run", "tail"])
+def test_help(command: str) -> None:
+    assert "Usage: " in good(command, "--help")
+
+
 def test_statements_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_spark(engine: ab.Engine) -> None:
         raise AssertionError("Spark is not needed for this")
@@ -86,7 +91,6 @@ def test_statements_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_mistakes_show_where(app: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (app / "bad.sql").write_text("DROP STREAM IF EXISTS x;\n  CREATE STREM y (k INT);")
     monkeypatch.setattr("sys.argv", ["anabranch", "sql", "-f", "bad.sql"])
-    monkeypatch.setattr("logging.disable", lambda level: None)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2

@@ -134,6 +134,47 @@ def cluster(place: str) -> None:
         say("read", stream.read(log_columns=True).where("_position IS NOT NULL").count())
 
 
+def laws_on_cluster(place: str, first: str, many: str) -> None:
+    """Cases of the order-independence law on a cluster; say which processes wrote the derived segments."""
+    from anabranch.engine import emit
+    from tests.laws.cases import draw_case
+    from tests.laws.play import assert_replays, assert_same, oracle, play, table
+
+    wrote: set[str] = set()
+    collect = emit.collect_reports
+
+    def noting(*args: Any) -> Any:
+        reports = collect(*args)
+        wrote.update(_runs_in(report["process"]) for report in reports if "process" in report)
+        return reports
+
+    def forbidden(*args: object, **options: object) -> None:
+        raise AssertionError("the driver wrote a derived segment")
+
+    emit.collect_reports = noting
+    emit.write_segments = forbidden  # type: ignore[assignment]
+    with ab.connect(place, master="local-cluster[2,1,1024]") as warm:
+        warm.spark.range(1).count()
+        for seed in range(int(first), int(first) + int(many)):
+            case = draw_case(seed, kills=False)
+            with ab.connect(f"{place}/{seed}", master="local-cluster[2,1,1024]") as engine:
+                play(engine, case)
+                for query in case.queries:
+                    assert_same(table(engine, query.name), oracle(engine, case, query), f"case {seed}")
+                    assert_replays(engine, query.name)
+            say("case", seed)
+    say("wrote", *sorted(wrote))
+
+
+def _runs_in(process: int) -> str:
+    """Whose a Python worker is: the nearest JVM above it."""
+    for parent in psutil.Process(process).parents():
+        words = parent.cmdline()
+        if "java" in words[0]:
+            return "executor" if any("CoarseGrainedExecutorBackend" in word for word in words) else "driver"
+    return "driver"
+
+
 def connect(place: str, url: str) -> None:
     """Everything over Spark Connect, in a session that we open and in one that we adopt."""
     from pyspark.sql import SparkSession

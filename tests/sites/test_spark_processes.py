@@ -29,8 +29,8 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "tests.sites.spark_scripts", *words]
 
 
-def run(*words: str) -> tuple[list[str], str]:
-    done = subprocess.run(command(*words), cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+def run(*words: str, seconds: int = 240) -> tuple[list[str], str]:
+    done = subprocess.run(command(*words), cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr
 
@@ -96,6 +96,12 @@ def test_ten_kills_of_a_writer_with_a_jvm(tmp_path: Path) -> None:
 def test_executors_of_a_cluster_write_and_read(tmp_path: Path) -> None:
     out, _ = run("cluster", str(tmp_path))
     assert out == [f"appended {ROWS}", f"compacted {ROWS + 8} 1", "loaded 1", f"read {ROWS + 9}"]
+
+
+@pytest.mark.proof
+def test_the_laws_hold_on_a_cluster_whose_executors_read_and_write(tmp_path: Path) -> None:
+    out, _ = run("laws_on_cluster", str(tmp_path), "3000", "10", seconds=540)
+    assert out == [*(f"case {seed}" for seed in range(3000, 3010)), "wrote executor"]
 
 
 @contextmanager

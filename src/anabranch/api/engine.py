@@ -131,10 +131,13 @@ class Engine:
         self._require_open()
         return self._statements.run(text, name)
 
-    def advance(self) -> Advanced:
-        """Process all that is waiting, and say how much that was."""
+    def advance(self, *, release: bool = True) -> Advanced:
+        """Process all that is waiting, and say how much that was.
+
+        Revisions that a query defers (`REVISE EVERY n BUCKETS`) are released at the end, unless `release` is false.
+        """
         self._require_open()
-        return self._queries.advance()
+        return self._queries.advance(release=release)
 
     def start(self) -> None:
         """Advance in the background from now on, until `stop()`."""

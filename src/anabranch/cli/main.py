@@ -10,8 +10,11 @@ from anabranch import __version__
 from anabranch.cli.bench import bench
 from anabranch.cli.demo import demo
 from anabranch.cli.log import log
+from anabranch.cli.run import run
 from anabranch.cli.show import print_error
+from anabranch.cli.sql import sql
 from anabranch.cli.streams import streams
+from anabranch.cli.tail import tail
 from anabranch.model.errors import AnabranchError
 
 
@@ -20,11 +23,12 @@ from anabranch.model.errors import AnabranchError
 def anabranch() -> None:
     """Continuous analytics on Spark over streams that are late, broken, corrected and replicated.
 
-    Exit codes: 0 for success, 1 when a claim of a benchmark does not hold, 2 for a mistake in what was asked.
+    Exit codes: 0 for success, 1 when a claim of a benchmark or the demo does not hold, 2 for a mistake in what was
+    asked.
     """
 
 
-for command in (demo, streams, log, bench):
+for command in (demo, sql, run, tail, streams, log, bench):
     anabranch.add_command(command)
 
 

@@ -8,6 +8,7 @@ have the same numbers on one partition as on a thousand.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +97,12 @@ class _Task:
     def _write(self, table: pa.Table) -> Report:
         rows = numbered(table, 0) if self.ordinals else table
         segments = write_segments(self.layout, rows, self.role)
-        return {"rows": table.num_rows, "segments": [s.to_json() for s in segments], "panes": self._panes(table)}
+        return {
+            "rows": table.num_rows,
+            "segments": [s.to_json() for s in segments],
+            "panes": self._panes(table),
+            "process": os.getpid(),
+        }
 
     def _panes(self, table: pa.Table) -> list[Interval]:
         """The panes of partial results, neighbours together."""

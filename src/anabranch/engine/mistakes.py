@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from anabranch.diagram.expression import Expression
 from anabranch.model.errors import AnabranchError
@@ -27,18 +27,24 @@ def spark_words(error: BaseException) -> str:
     text = str(error).strip()
     text = re.split(r"\n?(?:== SQL|;\s*\n'|\n\nJVM stacktrace|\n\tat )", text)[0]
     text = re.sub(r"\s*SQLSTATE: \w+", "", text)
-    return " ".join(text.split())[:400]
+    text = re.sub(r"(?<=[\[ ])`_\w+`(?:\.`\w+`)*,? ?", "", text)  # columns of ours are no help
+    text = re.sub(r"; line \d+ pos \d+|,? \](?=\.)", lambda m: "]" if "]" in m[0] else "", text)
+    return " ".join(text.split())[:400].removesuffix(".")
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
     """PySpark prints every error of a plan that it reports; those that we expect are said once, by us."""
-    logger = logging.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    # They must be PySpark's own kind of logger, whoever asks for them first.
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = before
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 # Error classes with which Spark refuses a value, not a plan: the row is at fault.

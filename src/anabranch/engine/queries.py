@@ -181,7 +181,9 @@ class Queries:
 
 def bad_expression(refused: ExpressionRefused, source: SourceText) -> AnabranchError:
     expression = refused.expression
-    place = "an expression" if expression.at is None else source.place(expression.at, expression.at + 1)
+    place = (
+        "an expression" if expression.at is None else source.place(expression.at, expression.at + len(expression.text))
+    )
     return AnabranchError(
         "BAD_EXPRESSION",
         place=place,

@@ -1,0 +1,202 @@
+"""`anabranch run`: an application at work, fed from a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Event
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from anabranch.api.engine import Engine, connect
+from anabranch.api.stream import Stream
+from anabranch.cli.application import Application, create
+from anabranch.cli.follow import Directory, File, load, open_directory
+from anabranch.cli.interrupt import until_interrupted
+from anabranch.cli.show import console, count, warehouse_options
+from anabranch.cli.texts import read_text
+from anabranch.diagram.sql.parse import parse
+from anabranch.engine.advance import Advanced
+from anabranch.log.buckets import BASE
+from anabranch.log.clock import system_clock
+from anabranch.log.log import Log
+from anabranch.model.errors import AnabranchError
+from anabranch.model.time import duration_us, instant_text
+
+_AT_ONCE = 100  # files in one bucket at most, so that a long backlog shows progress
+
+
+@click.command()
+@click.argument("app")
+@click.option("--follow", metavar="DIR", help="Load each new file of this directory as one run.")
+@click.option("--into", metavar="STREAM", help="The stream to load into, if APP has not exactly one base stream.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["parquet", "json", "csv"]),
+    help="What the files are, if their names do not tell.",
+)
+@click.option(
+    "--on-bad-rows",
+    type=click.Choice(["refuse", "quarantine"]),
+    default="refuse",
+    show_default=True,
+    help="Refuse a file that has rows without an event time, or set these rows aside.",
+)
+@click.option("--interval", default="1 second", show_default=True, help="How often to look for new files.")
+@click.option("--once", is_flag=True, help="Process what is there and end.")
+@warehouse_options
+def run(
+    app: str, follow: str | None, into: str | None, file_format: str | None, on_bad_rows: str, interval: str,
+    once: bool, warehouse: str, catalog: str | None,
+) -> None:  # fmt: skip
+    """Create the streams that the file APP declares, and keep their answers up to date.
+
+    Streams that are there already, as APP declares them, stay as they are, so running it again goes on where it
+    stopped. With --follow, every file of a directory (Parquet, JSON lines or CSV) is loaded once, by reference;
+    the name of a sub-directory becomes the source of its files. Names that begin with . or _ or end in .tmp or
+    .part are not yet complete: rename a file when it is. A file that cannot be loaded is reported and tried again
+    when it changes. Ctrl-C ends it after the step that is under way.
+    """
+    pause = duration_us(interval, "--interval")
+    statements = parse(read_text(app), app)
+    out = console()
+    with connect(warehouse, catalog=catalog) as engine, Log(warehouse, catalog, create=False) as log:
+        with out.status("Starting Spark ..."):
+            made = create(engine, log, statements)
+            feeder = _feeder(engine, made, follow, into, file_format, on_bad_rows)
+            _ = engine.spark
+        _tell(out, made, feeder)
+        with until_interrupted() as stop:
+            runner = _Runner(engine, log, out, feeder, stop)
+            while True:
+                runner.turn(0 if once else pause, patient=not once)
+                if once or stop.wait(pause / 1_000_000):
+                    break
+        runner.summary()
+
+
+@dataclass(frozen=True)
+class _Feeder:
+    """A directory and the stream that it feeds."""
+
+    directory: Directory
+    stream: Stream
+    file_format: str | None
+    on_bad_rows: str
+
+
+def _feeder(
+    engine: Engine, made: Application, follow: str | None, into: str | None, file_format: str | None, on_bad_rows: str
+) -> _Feeder | None:
+    if follow is None:
+        return None
+    if into is None and len(made.bases) != 1:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=f"--follow {follow}",
+            need="one base stream to load into",
+            got=", ".join(made.bases) or "an application that declares none",
+            next_step="Name the stream with --into.",
+        )
+    stream = engine.stream(into or made.bases[0])
+    if stream.state().role != BASE:
+        raise AnabranchError(
+            "NOT_SUPPORTED",
+            place=f"--into {stream.name}",
+            need="a base stream, into which rows can be loaded",
+            got="a query, which says its own rows",
+            next_step="Name a stream that was created with columns.",
+        )
+    return _Feeder(open_directory(follow, stream), stream, file_format, on_bad_rows)
+
+
+def _tell(out: Console, made: Application, feeder: _Feeder | None) -> None:
+    for name in (*made.bases, *made.queries):
+        out.print(f"Stream {name} {'was created.' if name in made.made else 'is there already.'}")
+    if feeder is not None:
+        out.print(f"Files of {feeder.directory.root} go into {feeder.stream.name}.")
+
+
+class _Runner:
+    """Loads and advances in turns, and keeps count."""
+
+    def __init__(self, engine: Engine, log: Log, out: Console, feeder: _Feeder | None, stop: Event) -> None:
+        self.engine = engine
+        self.log = log
+        self.out = out
+        self.feeder = feeder
+        self.stop = stop
+        self.files = self.rows = self.changes = self.skipped = 0
+        self.halted: set[str] = set()
+
+    def turn(self, quiet: int, *, patient: bool) -> None:
+        """Take in what is waiting, a bucket at a time."""
+        for files in self._portions(quiet):
+            with self.out.status("Loading ...") as status:
+                rows, loaded = 0, 0
+                for number, file in enumerate(files, 1):
+                    status.update(f"Loading {file.name} ({number} of {len(files)}) ...")
+                    found = self._load(file)
+                    rows, loaded = rows + (found or 0), loaded + (found is not None)
+                status.update("Processing ...")
+                # Revisions that queries defer wait while files keep coming.
+                done = self._advance(patient, release=not files or not patient)
+            self._report(loaded, rows, done)
+            if self.stop.is_set():
+                return
+
+    def _portions(self, quiet: int) -> Iterator[Sequence[File]]:
+        """What goes into each bucket; at least one, since others may have appended too."""
+        waiting: list[File] = []
+        if self.feeder is not None:
+            waiting = self.feeder.directory.waiting(system_clock(), quiet)
+            for file in self.feeder.directory.changed():
+                self._warn("changed", f"{file.name}: the log refers to it as it was; put new rows into a new file")
+        for start in range(0, max(len(waiting), 1), _AT_ONCE):
+            yield waiting[start : start + _AT_ONCE]
+
+    def _load(self, file: File) -> int | None:
+        """How many rows a file brought; None if it was skipped, or there before."""
+        assert self.feeder is not None
+        found = load(self.feeder.stream, file, self.feeder.file_format, self.feeder.on_bad_rows)
+        if isinstance(found, AnabranchError):
+            self.feeder.directory.refused(file)
+            self.skipped += 1
+            self._warn("skipped", f"{file.name}: {found.id}, need {found.need}; got {found.got}")
+            return None
+        self.feeder.directory.loaded(file, found.stime)
+        return None if found.duplicate else found.rows
+
+    def _warn(self, word: str, text: str) -> None:
+        self.out.print(Text.assemble((word, "bold red"), f" {text}"), soft_wrap=True)
+
+    def _advance(self, patient: bool, *, release: bool) -> Advanced:
+        try:
+            return self.engine.advance(release=release)
+        except AnabranchError as error:
+            if error.id != "LEASE_HELD" or not patient:
+                raise
+            return Advanced()  # another engine is at it: what was loaded is processed there, or in the next turn
+
+    def _report(self, files: int, rows: int, done: Advanced) -> None:
+        self.files, self.rows, self.changes = self.files + files, self.rows + rows, self.changes + done.changes
+        if files or done.buckets:
+            text = f"{_many(files, 'file'):>9}  {count(rows):>9} rows  {count(done.changes):>7} changes"
+            progress = None if self.feeder is None else self.feeder.stream.state().progress
+            self.out.print(text + (f"  progress {instant_text(progress)}" if progress is not None else ""))
+        for query in self.log.register.queries():
+            if query.halted is not None and query.name not in self.halted:
+                self._warn("halted", f"{query.name}: {query.halted['got'].rstrip('.')}. {query.halted['next_step']}")
+                self.halted.add(query.name)
+
+    def summary(self) -> None:
+        did = ", ".join((_many(self.files, "file"), _many(self.rows, "row"), _many(self.changes, "change")))
+        skipped = f"; {_many(self.skipped, 'file')} skipped" if self.skipped else ""
+        self.out.print(f"In all {did}{skipped}.", style="dim")
+
+
+def _many(number: int, what: str) -> str:
+    return f"{count(number)} {what}{'' if number == 1 else 's'}"
