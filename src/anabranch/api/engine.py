@@ -230,6 +230,7 @@ class Engine:
             return
         try:
             self.stop()
+            self._queries.advancer.reducer.close()
         finally:
             self._closed = True
             self._session.close()

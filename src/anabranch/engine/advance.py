@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from anabranch.engine.live import Live, Recipes
-from anabranch.engine.reduce import reduce_stores
+from anabranch.engine.reduce import Reducer
 from anabranch.engine.session import Session
 from anabranch.engine.step import Step, Taken
 from anabranch.engine.tentative import Open, Tentative, open_units
@@ -44,10 +44,13 @@ class Advancer:
         self.log = log
         self.session = session
         self.recipes: Recipes = {}
+        self.reducer = Reducer(log, session)
 
     def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
         """Process all that is waiting. `at_once` limits how many recorded buckets go into one step."""
         done = Advanced()
+        if not self._anything_to_do(release):
+            return done
         with self._leased() as lease:
             while True:
                 waiting = self._waiting()
@@ -61,6 +64,19 @@ class Advancer:
             self._speculate(lease)
         return done
 
+    def _anything_to_do(self, release: bool) -> bool:
+        """Whether there is a reason to take the lease; an idle engine only looks."""
+        live = Live(self.log)
+        running = [query for query in live.queries.values() if not query.halted]
+        return bool(running) and (
+            self.log.register.anything_waiting()
+            or bool(self._waiting())
+            or self._new_queries()
+            or (release and self._deferred())
+            or any(query.stored.tentative is not None for query in running)
+            or self.log.overlays.anything_open()
+        )
+
     def _undo(self, lease: Lease) -> None:
         """What was said tentatively rests on the last bucket: take it back before there is another one."""
         live = Live(self.log, self.recipes)
@@ -70,8 +86,11 @@ class Advancer:
     def _speculate(self, lease: Lease) -> None:
         """Bring what is said tentatively up to date with the units of work that are open now."""
         live = Live(self.log, self.recipes)
+        said = any(query.stored.tentative is not None for query in live.queries.values())
+        if not said and not self.log.overlays.anything_open():
+            return
         now = open_units(self.log, live)
-        if any(now.items.values()) or any(q.stored.tentative is not None for q in live.queries.values()):
+        if said or any(now.items.values()):
             Tentative(self.log, self.session, lease, live).undo(now)
             live = Live(self.log, self.recipes)
             Tentative(self.log, self.session, lease, live).say(now)
@@ -84,7 +103,7 @@ class Advancer:
 
     def _step(self, lease: Lease, buckets: Sequence[Bucket]) -> Advanced:
         taken: Taken = Step(self.log, self.session, lease, buckets, self.recipes).run()
-        reduce_stores(self.log, self.session, Live(self.log, self.recipes), lease)
+        self.reducer.reduce(Live(self.log, self.recipes))
         return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
 
     def _waiting(self) -> list[Bucket]:

@@ -6,6 +6,8 @@ short transaction. A reader that planned before still finds the old files for a 
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
+
 from anabranch.engine.define import Definer
 from anabranch.engine.emit import write_buckets
 from anabranch.engine.groups import merged
@@ -16,42 +18,71 @@ from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.session import Session
 from anabranch.log.intents import Intent
-from anabranch.log.leases import Lease
 from anabranch.log.log import Log
 from anabranch.log.reduction import ReductionPlan
 from anabranch.log.segments import SegmentLayout
+from anabranch.model.errors import AnabranchError
 from anabranch.model.run import Segment
 
 
-def reduce_stores(log: Log, session: Session, live: Live, lease: Lease) -> int:
-    """Reduce every store that has many small runs, once; how many were."""
-    done = 0
-    for store in live.stores.values():
-        plan = log.register.plan_reduction(store.stored.stream_id, _horizon(live, store))
-        if plan is not None:
-            _reduce(log, session, live, lease, store, plan)
-            done += 1
-    return done
+class Reducer:
+    """Reduces stores: small amounts at once, large ones in a thread of its own, so that no step waits for them."""
+
+    def __init__(self, log: Log, session: Session) -> None:
+        self.log = log
+        self.session = session
+        self._thread: ThreadPoolExecutor | None = None
+        self._working: dict[int, Future[None]] = {}
+
+    def reduce(self, live: Live) -> None:
+        """Reduce every store that has many small runs."""
+        self._working = {number: work for number, work in self._working.items() if not _done(work)}
+        for store in live.stores.values():
+            number = store.stored.id
+            if number in self._working:
+                continue
+            plan = self.log.register.plan_reduction(store.stored.stream_id, _horizon(live, store))
+            if plan is None:
+                continue
+            if plan.rows < SMALL:
+                self._reduce(live, store, plan)
+            else:
+                self._thread = self._thread or ThreadPoolExecutor(1, "anabranch-reduce")
+                self._working[number] = self._thread.submit(self._reduce, live, store, plan)
+
+    def close(self) -> None:
+        """Let what is under way finish."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _reduce(self, live: Live, store: LiveStore, plan: ReductionPlan) -> None:
+        if not plan.rewritten:
+            self.log.register.commit_reduction(plan, [], None)
+            return
+        intent = self.log.intents.begin(store.stored.stream_id)
+        try:
+            written = _rewrite(self.log, self.session, live, store, plan, intent)
+            self.log.register.commit_reduction(plan, written, intent.id)
+        except BaseException:
+            self.log.intents.release(intent)
+            raise
+        self.log.intents.forget(intent)
+
+
+def _done(work: Future[None]) -> bool:
+    """Whether a reduction has ended; one that another engine or a dropped query overtook is planned anew."""
+    if not work.done():
+        return False
+    error = work.exception()
+    if error is not None and not isinstance(error, AnabranchError):
+        raise error
+    return True
 
 
 def _horizon(live: Live, store: LiveStore) -> int:
     """The last bucket up to which every query that uses a store has said its revisions."""
     said = [query.stored.released or 0 for query in live.users_of(store) if query.stored.bucket is not None]
     return min(said, default=store.came)
-
-
-def _reduce(log: Log, session: Session, live: Live, lease: Lease, store: LiveStore, plan: ReductionPlan) -> None:
-    if not plan.rewritten:
-        log.register.commit_reduction(lease, plan, [], None)
-        return
-    intent = log.intents.begin(store.stored.stream_id)
-    try:
-        written = _rewrite(log, session, live, store, plan, intent)
-        log.register.commit_reduction(lease, plan, written, intent.id)
-    except BaseException:
-        log.intents.release(intent)
-        raise
-    log.intents.forget(intent)
 
 
 def _rewrite(

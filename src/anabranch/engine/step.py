@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.progress import progress_of, sources_of
 from anabranch.diagram.query import OnError
@@ -213,8 +214,8 @@ class Step:
         """The progress of base streams at the end of a bucket."""
         return {name: self.log.register.bounds_at(self.live.stream(name).id, bucket).progress for name in sources}
 
-    def _progress(self, sources: Sequence[str], bucket: int, box: object) -> int | None:
-        return progress_of(box, self.progress_at(sources, bucket))  # type: ignore[arg-type]
+    def _progress(self, sources: Sequence[str], bucket: int, box: Box) -> int | None:
+        return progress_of(box, self.progress_at(sources, bucket))
 
     def fresh(self, box: Partials) -> list[Written]:
         """Partial results that this step has made and not committed yet."""

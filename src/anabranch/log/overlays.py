@@ -108,6 +108,10 @@ class Overlays:
         self.catalog = catalog
         self.clock = clock
 
+    def anything_open(self) -> bool:
+        with self.catalog.read() as connection:
+            return connection.execute(sa.select(tables.overlay.c.id).limit(1)).first() is not None
+
     def overlay_of(self, stream_id: int) -> tuple[tuple[OverlayItem, ...], int | None]:
         """The open items of a base stream, and the progress with them."""
         with self.catalog.read() as connection:

@@ -138,10 +138,10 @@ class Register:
             return reduction.plan_reduction(connection, stream_id, horizon)
 
     def commit_reduction(
-        self, lease: Lease, plan: reduction.ReductionPlan, written: Sequence[Segment], intent_id: str | None
+        self, plan: reduction.ReductionPlan, written: Sequence[Segment], intent_id: str | None
     ) -> None:
         with self.catalog.write() as connection:
-            reduction.commit_reduction(connection, lease, plan, written, intent_id, self.clock())
+            reduction.commit_reduction(connection, plan, written, intent_id, self.clock())
 
     def commit_step(
         self,
