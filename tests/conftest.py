@@ -26,6 +26,24 @@ SECOND = 1_000_000
 _schemas = itertools.count()
 
 
+_AT_THE_END: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cases", default="100000:100", help="cases of the order-independence law: FIRST:MANY")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for line in _AT_THE_END:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def said_at_the_end() -> list[str]:
+    """Lines that a run of the tests prints when it ends."""
+    return _AT_THE_END
+
+
 @dataclass
 class FakeClock:
     now: int = START_US

@@ -221,6 +221,24 @@ def test_speculation_that_commits_becomes_stable(engine: ab.Engine, s: ab.Stream
     assert len(engine.table("linear").collect()) == 4
 
 
+def test_the_archive_of_a_serial_query_is_repaired(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql(COUNTS)
+    engine.sql("""CREATE STREAM most AS SELECT max(c) AS m, cq_close(*) AS t FROM counts <SLICES '1 minute'>
+        ARCHIVE INTO most_ar""")
+    s.append(rows(0.5, 1.5))
+    engine.advance()
+    s.append(rows(0.1, 0.2))
+    engine.advance()
+    archive = engine.sql("SELECT m FROM most_ar")
+    assert archive is not None
+    assert [row.m for row in archive.collect()] == [3]
+    assert [(r._change_type, r.m) for r in engine.changes("most").collect()] == [
+        ("insert", 1),
+        ("update_preimage", 1),
+        ("update_postimage", 3),
+    ]
+
+
 def test_streams_in_use_are_not_dropped(engine: ab.Engine, s: ab.Stream) -> None:
     engine.sql(f"{COUNTS} ARCHIVE INTO kept")
     engine.sql("CREATE STREAM most AS SELECT max(c) AS m, cq_close(*) AS t FROM counts <SLICES '1 minute'>")

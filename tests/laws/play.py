@@ -9,10 +9,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anabranch as ab
+from anabranch.engine.live import Live
+from anabranch.model.time import EPOCH
+from anabranch.reference.rows import WeightedRow
+from anabranch.reference.run import answer
+from anabranch.reference.values import Timestamp
 from tests.laws.cases import END, SCHEMA, Case, CaseQuery
 
 KILL_POINTS = ("parallel", "serial", "commit", "committed")
@@ -99,6 +105,26 @@ def exact_sum(values: list[float]) -> float:
         return math.nan
     infinite = [v for v in values if math.isinf(v)]
     return infinite[0] if infinite else math.fsum(values)
+
+
+def meant(engine: ab.Engine, case: Case, query: CaseQuery) -> list[tuple[Any, ...]]:
+    """What the reference executor makes of the query's own diagram, over all committed rows."""
+    box = Live(engine._log).queries[query.name].asked
+    names = [field.split()[0] for field in SCHEMA.replace("(12, 2)", "").split(", ")]
+    rows = [WeightedRow(dict(zip(names, row, strict=True)), _micros(row[-1])) for row in case.committed]
+    said = answer(box, {"s": rows}, {"s": _micros(END)})
+    return [tuple(_plain(value) for value in row.values.values()) for row in said.rows]
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def _plain(value: Any) -> Any:
+    """As Spark's `collect` gives it: naive, in the process's own zone."""
+    if isinstance(value, Timestamp):
+        return (EPOCH + timedelta(microseconds=int(value))).astimezone().replace(tzinfo=None)
+    return value
 
 
 def table(engine: ab.Engine, name: str) -> list[tuple[Any, ...]]:
