@@ -142,7 +142,7 @@ def _pick(chance: np.random.Generator, choices: list[Any]) -> Any:
 
 def _actions(chance: np.random.Generator, rows: list[tuple[Any, ...]], kill: bool) -> list[Action]:
     """Runs in an order near that of the rows, now and then far from it."""
-    cuts = sorted(set(chance.integers(0, len(rows), size=int(chance.integers(2, 9))).tolist()) | {0, len(rows)})
+    cuts = sorted(set(chance.integers(0, len(rows), size=int(chance.integers(2, 6))).tolist()) | {0, len(rows)})
     runs = [tuple(rows[a:b]) for a, b in itertools.pairwise(cuts)]
     if chance.random() < 0.7:
         moved = runs.pop(int(chance.integers(0, len(runs))))
@@ -159,7 +159,7 @@ def _actions(chance: np.random.Generator, rows: list[tuple[Any, ...]], kill: boo
         actions.append(Action("append", run, source))
         if chance.random() < 0.6:
             actions.append(Action("bucket"))
-        if chance.random() < 0.3:
+        if chance.random() < 0.2:
             actions.append(Action("advance"))
     if kill:
         actions.insert(int(chance.integers(1, len(actions) + 1)), Action("kill"))

@@ -188,6 +188,13 @@ def connect(place: str, url: str) -> None:
         (Path(place) / "x.jsonl").write_text('{"user": 5, "ts": "2026-01-01T00:00:00Z"}\n')
         say("loaded", stream.load(Path(place) / "x.jsonl").rows)
         say("read", stream.read(log_columns=True).where("_position IS NOT NULL").count())
+        engine.sql("""CREATE STREAM counts AS SELECT user, count(*) AS c, avg(DOUBLE(user)) AS a, cq_close(*) AS t
+            FROM impsns <SLICES '1 minute'> GROUP BY user""")
+        engine.advance()
+        stream.append([{"user": 5, "ts": "2026-01-01T00:00:01Z"}])
+        engine.advance()
+        said = [(row._change_type, row.c) for row in engine.changes("counts").where("user = 5").collect()]
+        say("said", *(f"{change}:{count}" for change, count in said))
     theirs = SparkSession.builder.remote(url).getOrCreate()
     theirs.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     with ab.connect(place, spark=theirs) as engine:

@@ -141,7 +141,8 @@ def test_spark_connect(tmp_path: Path) -> None:
         f"compacted {ROWS + 8}",
         "loaded 1",
         f"read {ROWS + 9}",
-        f"adopted {ROWS + 9} Asia/Tokyo",
+        "said insert:2 update_preimage:2 update_postimage:3",
+        f"adopted {ROWS + 10} Asia/Tokyo",
         "theirs 3",
         "error SPARK_UNREACHABLE",
     ]

@@ -8,12 +8,15 @@ under names of ours while the text is analysed and no longer.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count()
+_kept: deque[tuple[SparkSession, str]] = deque()
+_KEPT_MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,15 @@ class Leaves:
         return self.spark.sql(sql)
 
     def drop(self) -> None:
-        for name in self.views:
-            self.spark.catalog.dropTempView(name)
+        """Forget the names. Over Spark Connect a text is analysed only when it runs, so there they live a while."""
+        if "connect" in type(self.spark).__module__:
+            _kept.extend((self.spark, name) for name in self.views)
+            while len(_kept) > _KEPT_MOST:
+                session, name = _kept.popleft()
+                session.catalog.dropTempView(name)
+        else:
+            for name in self.views:
+                self.spark.catalog.dropTempView(name)
         self.views.clear()
 
     def __enter__(self) -> Leaves:
