@@ -30,6 +30,8 @@ soak: setup ## full-size runs, on demand
 
 bench: setup ## full-size benchmarks, on demand
 	@$(BIN)/anabranch bench log
+	@$(BIN)/anabranch bench late
+	@$(BIN)/anabranch bench step
 
 lint: setup ## style and house rules
 	@$(BIN)/ruff check .

@@ -4,23 +4,60 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 
+from anabranch.bench.late import bench_late
 from anabranch.bench.log import bench_log
 from anabranch.bench.report import Report
+from anabranch.bench.step import bench_step
 from anabranch.cli.show import console, json_option, table
 
-_BENCHES = {"log": bench_log}
+_SIZE = click.IntRange(min=1)
 
 
-@click.command()
-@click.argument("name", type=click.Choice(sorted(_BENCHES)))
-@click.option("--small", is_flag=True, help="Quick, for correctness; its ratios mean nothing.")
-@json_option
-def bench(name: str, small: bool, as_json: bool) -> None:
-    """Measure against a rival that does only the I/O, and syncs, checks and records nothing."""
-    report = _BENCHES[name](small=small, quiet=as_json)
+@click.group()
+def bench() -> None:
+    """Measure against rivals that run beside the engine, and check the answers of all."""
+
+
+def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+    small = click.option("--small", is_flag=True, help="Quick, for correctness; its ratios mean nothing.")
+    return small(json_option(command))
+
+
+@bench.command()
+@_common
+def log(small: bool, as_json: bool) -> None:
+    """The log, against a rival that does only the I/O, and syncs, checks and records nothing."""
+    _finish(bench_log(small=small, quiet=as_json), as_json)
+
+
+@bench.command()
+@_common
+@click.option("--rows", type=_SIZE, help="How many rows.  [default: 20,000,000]")
+@click.option("--files", type=_SIZE, help="In how many files.  [default: 200]")
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep the files in this directory, to use again."
+)
+def late(small: bool, as_json: bool, rows: int | None, files: int | None, data: Path | None) -> None:
+    """Rows that come late, against Structured Streaming: rows a second, memory, and what is lost."""
+    _finish(bench_late(small=small, quiet=as_json, rows=rows, files=files, data=data), as_json)
+
+
+@bench.command()
+@_common
+@click.option("--steps", type=_SIZE, help="How many steps are measured.  [default: 60]")
+@click.option("--campaigns", type=_SIZE, help="How many groups a window has.  [default: 1,000]")
+def step(small: bool, as_json: bool, steps: int | None, campaigns: int | None) -> None:
+    """Small steps over an hour, a day and a month of history, against Structured Streaming's micro-batches."""
+    _finish(bench_step(small=small, quiet=as_json, steps=steps, campaigns=campaigns), as_json)
+
+
+def _finish(report: Report, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
