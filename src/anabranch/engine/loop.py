@@ -9,8 +9,11 @@ from __future__ import annotations
 import threading
 
 from anabranch.engine.queries import Queries
+from anabranch.model.errors import AnabranchError
 
 SHORTEST, LONGEST = 0.05, 0.5
+# Another engine is at work, or a query was dropped under a step: look again later.
+_PASSING = ("LEASE_HELD", "POSITION_CONFLICT")
 
 
 class Loop:
@@ -42,10 +45,19 @@ class Loop:
         pause = SHORTEST
         try:
             while not self._stop.is_set():
-                done = self.queries.advance(release=False)
-                if done.buckets == 0:
-                    done = self.queries.advance()  # quiet: say what was deferred
-                pause = SHORTEST if done.buckets else min(pause * 2, LONGEST)
+                pause = SHORTEST if self._turn() else min(pause * 2, LONGEST)
                 self._stop.wait(pause)
         except BaseException as error:
             self.error = error
+
+    def _turn(self) -> bool:
+        """Whether there was something to do."""
+        try:
+            done = self.queries.advance(release=False)
+            if done.buckets == 0:
+                done = self.queries.advance()  # quiet: say what was deferred
+        except AnabranchError as error:
+            if error.id not in _PASSING:
+                raise
+            return False
+        return done.buckets > 0

@@ -44,8 +44,9 @@ class Queries:
             raise bad_expression(refused, source) from refused
 
     def create(self, query: Query, source: SourceText) -> None:
-        definer, defined = self.define(query, source)
-        definer.create(defined, source.text)
+        with self._stepping:  # what is kept must not change between being found and being used
+            definer, defined = self.define(query, source)
+            definer.create(defined, source.text)
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """The columns of a stream, base or derived, as queries see them."""
@@ -64,6 +65,10 @@ class Queries:
         return {q.definition["archive"]: q.name for q in stored if q.definition.get("archive")}
 
     def drop(self, name: str) -> None:
+        with self._stepping:
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
         live = Live(self.log)
         readers = [f"query {q.name!r}" for q in live.queries.values() if name in q.reads]
         if readers:
