@@ -152,6 +152,27 @@ def test_a_query_whose_expression_fails_halts_and_the_others_go_on(engine: ab.En
     engine.sql("DROP STREAM sums")
 
 
+def test_a_query_that_was_halted_catches_up_with_all_it_missed(engine: ab.Engine, s: ab.Stream) -> None:
+    """The partial results went on without it, since another query uses them too."""
+    engine.sql(COUNTS)
+    engine.sql(COUNTS.replace("counts", "behind"))
+    assert len(Live(engine._log).stores) == 1
+    s.append(rows(0.5, 1.5))
+    engine.advance()
+    lease = engine._log.leases.acquire()
+    error = AnabranchError("EXPRESSION_FAILED", place="here", need="a test", got="one", next_step="Resume.")
+    engine._log.register.halt(lease, [Live(engine._log).queries["behind"].stored.id], error)
+    engine._log.leases.release(lease)
+    for minutes in ((0.1, 2.5), (0.2,), (1.1, 3.5)):
+        s.append(rows(*minutes))
+        engine.advance()
+    assert counts(engine, "behind") != counts(engine)
+    engine.resume("behind")
+    engine.advance()
+    assert counts(engine, "behind") == counts(engine)
+    assert said(engine, "behind") == said(engine), "bucket by bucket, what it would have said in time"
+
+
 @pytest.mark.parametrize(("policy", "expected"), [("NULL", 7), ("QUARANTINE", 7)])
 def test_on_error_says_otherwise(engine: ab.Engine, s: ab.Stream, policy: str, expected: int) -> None:
     engine.sql(f"""CREATE STREAM sums AS SELECT count(*) AS n, sum(CAST(v AS INT)) AS c, cq_close(*) AS t

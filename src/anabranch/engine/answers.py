@@ -43,6 +43,7 @@ class Kept:
 
     rows: Relation  # _bucket, _pane in microseconds, keys, measures
     lowered: Lowered
+    fresh: Relation | None = None  # those that came since the first version: only their groups can have changed
 
 
 class Answers:
@@ -76,16 +77,46 @@ class Answers:
         measures = [c for c in kept.rows.carried if c.startswith(("_m", "_i", "_set")) or c == "_n"]
         renamed = [f"{inner} AS {name}" for name, inner in box.keys]
         sql = f"SELECT {', '.join(['_bucket', '_pane', *renamed, *measures])} FROM {kept.rows.source}"
-        rows = self._versioned(Relation(sql, ("_bucket", "_pane", *keys, *measures)))
+        rows = Relation(sql, ("_bucket", "_pane", *keys, *measures))
         ends: list[str] = []
         if box.window is not None:
-            rows, ends = self._closed(windowed(rows, box.window, "_pane"), box), ["_open", "_close"]
+            rows, ends = windowed(rows, box.window, "_pane"), ["_open", "_close"]
+        if kept.fresh is not None:
+            rows = self._changed(rows, kept.fresh, box)
+        rows = self._versioned(rows)
+        if box.window is not None:
+            rows = self._closed(rows, box)
         by = ["_version", *ends, *keys]
         alone = not ends and not keys
         if alone:
             rows = self._with_nothing(rows)
         groups = finished(merged(rows, lowered, by), lowered, by, box.calls, empty=alone)
         return self._identified(groups, box.window, keys)
+
+    def _changed(self, rows: Relation, fresh: Relation, box: Consolidate) -> Relation:
+        """Only groups that can differ between the versions: of windows that close, or with new rows."""
+        keys = [name for name, _ in box.keys]
+        renamed = ", ".join(["_pane", *(f"{inner} AS {name}" for name, inner in box.keys)])
+        new = Relation(f"SELECT {renamed} FROM {fresh.source}", ("_pane", *keys))
+        matches = [f"r.{key} <=> f.{key}" for key in keys]
+        closing = "FALSE"
+        chosen = keys
+        if box.window is not None:
+            was = progress_into(box, self.versions[0].progress)
+            if was is None:
+                return rows
+            new = windowed(new, box.window, "_pane")
+            matches.append("r._open = f._open")
+            closing, chosen = f"r._close > {was}L", ["_open", *keys]
+        if not chosen:
+            return rows
+        groups = f"SELECT DISTINCT {listed(chosen)}, TRUE AS _hit FROM {new.source}"
+        columns = ", ".join(f"r.{name}" for name in rows.carried)
+        sql = (
+            f"SELECT /*+ BROADCAST(f) */ {columns} FROM ({rows.sql}) AS r LEFT JOIN ({groups}) AS f "
+            f"ON {' AND '.join(matches)} WHERE {closing} OR f._hit"
+        )
+        return replace(rows, sql=sql)
 
     def _gathered(self, box: Aggregate) -> Relation:
         """An aggregate over finished results: its input's rows are small, and computed anew."""

@@ -69,6 +69,18 @@ class Shelf:
         recipe = self._definer(box).recipe_of(self.leaves, box)
         return Kept(Relation(sql, (*others, "_pane")), recipe.lowered)
 
+    def fresh(self, box: Partials, choice: Choice, segments: Sequence[Segment]) -> Relation | None:
+        """The panes and keys of partial results that a step has just written; None if there are none."""
+        paths = [literal_path(str(self.log.root / s.path)) for s in segments]
+        if not paths:
+            return None
+        names = ["_pane", *(key.name for key in box.keys)]
+        schema = spark_schema(choice.state.spec.schema)
+        frame = self.leaves.spark.read.schema(schema).parquet(*paths).select(*names).coalesce(1)
+        others = [name for name in names if name != "_pane"]
+        sql = f"SELECT {', '.join(['UNIX_MICROS(_pane) AS _pane', *others])} FROM {self.leaves.add(frame)}"
+        return Relation(sql, tuple(names))
+
     def recipe(self, box: Aggregate, below: Relation) -> Recipe:
         definer = Definer(self.live, self.leaves.spark, {})
         return definer.gathered_recipe(self.leaves, box, below)

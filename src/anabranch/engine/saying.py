@@ -8,13 +8,14 @@ query that is new compares with nothing: it says its whole answer in its first b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
@@ -105,18 +106,21 @@ def _changed(step: Step, query: LiveQuery, compared: Comparison) -> tuple[Interv
         if first is NOTHING_SAID:
             return EVERYTHING
         new = [pane for part in step.fresh(box) for pane in (part.panes or EVERYTHING)]
-        return [*new, *_deferred(step, box, first.bucket, query)]
+        return [*new, *_earlier(step, box, first.bucket)]
 
     return dirty(query.plan, touched, first.progress, last.progress)
 
 
-def _deferred(step: Step, box: Partials, since: int, query: LiveQuery) -> list[Interval]:
-    """The panes of partial results that came since the last release, and were not said then."""
-    if query.stored.bucket is None or since >= query.came:
+def _earlier(step: Step, box: Partials, since: int) -> list[Interval]:
+    """The panes of partial results that steps before this one have added since a bucket.
+
+    There are such where revisions were deferred, or where the query had halted while others went on.
+    """
+    store = step.live.store_of(box)
+    if store.came <= since:
         return []
-    state = step.log.stream_by_id(step.live.store_of(box).stored.stream_id)
     found: list[Interval] = []
-    for header in step.log.headers(state, newest=query.came - since):
+    for header in step.log.headers(step.log.stream_by_id(store.stored.stream_id), newest=store.came - since):
         if header.bucket is not None and header.bucket > since:
             panes = (header.cause or {}).get("panes") or EVERYTHING
             found += [(int(low), int(high)) for low, high in panes]
@@ -140,7 +144,10 @@ def _difference(
         few = sum(choice.rows for choice in choices.values()) < SMALL
 
         def kept(box: Partials) -> Kept:
-            return shelf.read(box, choices[box], together=few)
+            read = shelf.read(box, choices[box], together=few)
+            if not _only_fresh_matter(step, query, compared):
+                return read
+            return replace(read, fresh=shelf.fresh(box, choices[box], step.fresh_segments(box)))
 
         answer = Answers(compared.versions, kept, shelf.recipe, guard).lower(query.plan)
         said = leaves.frame(difference(answer, compared.emissions, closes, comparable=comparable).sql)
@@ -148,6 +155,16 @@ def _difference(
     spread = said.coalesce(1) if few or closes is None else _spread(spark, said, choices.values())
     ordered = spread.sortWithinPartitions(*ORDER).select(*state.spec.schema.names, "_change_type")
     return write_buckets(ordered, step.layout(state), state.spec.schema, extra=_CHANGE)
+
+
+def _only_fresh_matter(step: Step, query: LiveQuery, compared: Comparison) -> bool:
+    """Whether the partial results of this step name every group that can have changed in a closed window.
+
+    Not so where results are gathered, which depend on all groups below, or where changes wait from earlier steps.
+    """
+    if any(isinstance(box, Aggregate) for box in query.plan.walk()):
+        return False
+    return all(store.came <= compared.versions[0].bucket for store in step.live.stores_of(query))
 
 
 def _spread(spark: SparkSession, said: DataFrame, choices: Iterable[Choice]) -> DataFrame:
