@@ -332,8 +332,11 @@ def test_background_advancing_says_what_comes(engine: ab.Engine, s: ab.Stream) -
         engine._loop._stop.wait(0.1)  # type: ignore[union-attr]
     engine.stop()
     assert counts(engine) == [("a", 1)]
+    engine._log.leases.acquire("other")
+    assert engine.advance().buckets == 0, "nothing is waiting: no lease is needed"
+    s.append(rows(2.5))
     with pytest.raises(AnabranchError) as caught:
-        engine._log.leases.acquire("other").epoch and engine.advance()
+        engine.advance()
     assert caught.value.id == "LEASE_HELD"
 
 
