@@ -122,6 +122,7 @@ class SparkKernel:
         return guard.begin(rows)
 
 
+_NO_DELETION = "DELETION_NOT_TAKEN: the results of min, max, first, last and of sketches do not take deletions"
 _WEIGHT = f"CASE WHEN _change_type IN ('{ChangeType.DELETE}', '{ChangeType.UPDATE_PREIMAGE}') THEN -1 ELSE 1 END"
 
 
@@ -153,7 +154,7 @@ def rows_below(box: Partials, scan: Callable[[str], Relation], guard: Guard = NO
     rows = lower(box.input)
     if takes_deletions(box.calls):
         return rows
-    weight = "CASE WHEN _weight < 0 THEN RAISE_ERROR('DELETION_NOT_TAKEN') ELSE _weight END AS _weight"
+    weight = f"CASE WHEN _weight < 0 THEN RAISE_ERROR('{_NO_DELETION}') ELSE _weight END AS _weight"
     names = [name for name in rows.names if name != "_weight"]
     return replace(rows, sql=f"SELECT {listed(names)}, {weight} FROM {rows.source}")
 

@@ -1,0 +1,89 @@
+"""Aggregates on Spark beyond the random cases: sketches within their bounds, deletions, exact sums of doubles."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anabranch as ab
+from anabranch.engine.live import Live
+
+ZERO = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def s(engine: ab.Engine) -> ab.Stream:
+    engine.sql("CREATE STREAM s (k STRING, n INT, d DOUBLE, ts TIMESTAMP) EVENT TIME ts")
+    return engine.stream("s")
+
+
+def rows(values: list[tuple[int, float]], **extra: Any) -> list[dict[str, Any]]:
+    return [{"k": "a", "n": n, "d": d, "ts": ZERO + timedelta(seconds=at % 50), **extra}
+            for at, (n, d) in enumerate(values)]  # fmt: skip
+
+
+def closed(engine: ab.Engine, s: ab.Stream) -> Any:
+    s.punctuate(ZERO + timedelta(hours=1))
+    engine.advance()
+    (row,) = engine.table("q").collect()
+    return row
+
+
+def test_sketches_are_within_their_bounds_however_rows_are_cut(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql("""CREATE STREAM q AS SELECT approx_count_distinct(n) AS u, approx_percentile(d, 0.9) AS p,
+        approx_percentile(n, 0.5) AS m, approx_percentile(d, 0.01) AS low, cq_close(*) AS t
+        FROM s <SLICES '1 minute'>""")
+    chance = np.random.default_rng(7)
+    values = [
+        (int(n), float(d))
+        for n, d in zip(chance.integers(0, 20_000, 30_000), chance.normal(5, 100, 30_000), strict=True)
+    ]
+    for part in (values[:10], values[10:20_000], values[20_000:]):
+        s.append(rows(part))
+        engine.advance()
+    row = closed(engine, s)
+    distinct = len({n for n, _ in values})
+    assert math.isclose(row.u, distinct, rel_tol=0.05)
+    ordered, whole = sorted(d for _, d in values), sorted(n for n, _ in values)
+    assert math.isclose(row.p, ordered[math.ceil(0.9 * len(ordered)) - 1], rel_tol=1 / 256)
+    assert math.isclose(row.low, ordered[math.ceil(0.01 * len(ordered)) - 1], rel_tol=1 / 256)
+    assert math.isclose(row.m, whole[math.ceil(0.5 * len(whole)) - 1], rel_tol=1 / 128)
+    assert len(engine.changes("q").collect()) == 1
+
+
+def test_doubles_add_up_exactly(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql("CREATE STREAM q AS SELECT sum(d) AS s, avg(d) AS a, cq_close(*) AS t FROM s <SLICES '1 minute'>")
+    chance = np.random.default_rng(8)
+    numbers = (chance.normal(0, 1, 4000) * 10.0 ** chance.integers(-300, 300, 4000)).tolist()
+    numbers += [5e-324, -5e-324, 1.7e308, 1.7e308, -1.7e308, 2.0**-1022, 0.1, 0.2, 0.3]
+    for part in (numbers[::2], numbers[1::2]):
+        s.append(rows([(1, d) for d in part]))
+        engine.advance()
+    row = closed(engine, s)
+    assert row.s == math.fsum(sorted(numbers, key=abs))
+    assert row.a == math.fsum(sorted(numbers, key=abs)) / len(numbers)
+
+
+def test_deletions_subtract_where_partials_can(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql("""CREATE STREAM q AS SELECT count(*) AS c, sum(n) AS s, avg(d) AS a, variance(n) AS v, median(n) AS m,
+        count(DISTINCT n) AS u, cq_close(*) AS t FROM s <SLICES '1 minute'>""")
+    s.append(rows([(1, 0.1), (2, 0.2), (3, 0.3), (9, 1e300)]))
+    engine.advance()
+    s.append(rows([(0, 0.0)] * 3 + [(9, 1e300)], _change_type="delete")[3:])
+    row = closed(engine, s)
+    assert (row.c, row.s, row.a, row.v, row.m, row.u) == (3, 6, 0.6 / 3, 1.0, 2.0, 3)
+
+
+def test_a_deletion_halts_a_query_that_cannot_take_it(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql("CREATE STREAM q AS SELECT max(n) AS m, cq_close(*) AS t FROM s <SLICES '1 minute'>")
+    s.append(rows([(1, 0.1)]))
+    assert engine.advance().halted == ()
+    s.append(rows([(1, 0.1)], _change_type="delete"))
+    assert engine.advance().halted == ("q",)
+    halted = Live(engine._log).queries["q"].stored.halted
+    assert halted is not None
+    assert "DELETION_NOT_TAKEN" in halted["got"]
