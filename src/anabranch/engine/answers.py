@@ -44,6 +44,7 @@ class Kept:
     rows: Relation  # _bucket, _pane in microseconds, keys, measures
     lowered: Lowered
     fresh: Relation | None = None  # those that came since the first version: only their groups can have changed
+    together: bool = False  # whether what is left of the rows is best handled in one task
 
 
 class Answers:
@@ -82,7 +83,7 @@ class Answers:
         if box.window is not None:
             rows, ends = windowed(rows, box.window, "_pane"), ["_open", "_close"]
         if kept.fresh is not None:
-            rows = self._changed(rows, kept.fresh, box)
+            rows = self._changed(rows, kept.fresh, box, kept.together)
         rows = self._versioned(rows)
         if box.window is not None:
             rows = self._closed(rows, box)
@@ -93,7 +94,7 @@ class Answers:
         groups = finished(merged(rows, lowered, by), lowered, by, box.calls, empty=alone)
         return self._identified(groups, box.window, keys)
 
-    def _changed(self, rows: Relation, fresh: Relation, box: Consolidate) -> Relation:
+    def _changed(self, rows: Relation, fresh: Relation, box: Consolidate, together: bool) -> Relation:
         """Only groups that can differ between the versions: of windows that close, or with new rows."""
         keys = [name for name, _ in box.keys]
         renamed = ", ".join(["_pane", *(f"{inner} AS {name}" for name, inner in box.keys)])
@@ -112,8 +113,9 @@ class Answers:
             return rows
         groups = f"SELECT DISTINCT {listed(chosen)}, TRUE AS _hit FROM {new.source}"
         columns = ", ".join(f"r.{name}" for name in rows.carried)
+        hints = "BROADCAST(f), REPARTITION(1)" if together else "BROADCAST(f)"
         sql = (
-            f"SELECT /*+ BROADCAST(f) */ {columns} FROM ({rows.sql}) AS r LEFT JOIN ({groups}) AS f "
+            f"SELECT /*+ {hints} */ {columns} FROM ({rows.sql}) AS r LEFT JOIN ({groups}) AS f "
             f"ON {' AND '.join(matches)} WHERE {closing} OR f._hit"
         )
         return replace(rows, sql=sql)

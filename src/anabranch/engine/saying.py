@@ -147,7 +147,10 @@ def _difference(
             read = shelf.read(box, choices[box], together=few)
             if not _only_fresh_matter(step, query, compared):
                 return read
-            return replace(read, fresh=shelf.fresh(box, choices[box], step.fresh_segments(box)))
+            new = step.fresh_segments(box)
+            # Reading is spread over tasks; what concerns the new groups is little, and exchanged once.
+            little = not few and sum(s.rows for s in new) < SMALL
+            return replace(read, fresh=shelf.fresh(box, choices[box], new), together=little)
 
         answer = Answers(compared.versions, kept, shelf.recipe, guard).lower(query.plan)
         said = leaves.frame(difference(answer, compared.emissions, closes, comparable=comparable).sql)
