@@ -61,10 +61,10 @@ class Comparison:
 def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparison:
     """Which moments matter for what the step's buckets say."""
     came, last_release = query.stored.bucket, query.stored.released
-    releases = []
+    releases: list[bool] = []
     for bucket in buckets:
-        since = bucket.number - (last_release if last_release is not None else bucket.number - 1)
-        released = came is None or bucket.release or since >= query.revise_every
+        # The first answer of all leaves nothing to defer.
+        released = last_release is None or bucket.release or bucket.number - last_release >= query.revise_every
         releases.append(released)
         last_release = bucket.number if released else last_release
     start = query.stored.released if came is not None and any(releases) else came

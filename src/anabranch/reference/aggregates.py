@@ -259,7 +259,7 @@ def _interpolated(values: list[Value], fraction: float) -> Value:
     low, high = to_double(values[below]), to_double(values[above])
     if below == above or low == high:
         return low
-    return (above - position) * low + (position - below) * high
+    return low + (high - low) * (position - below)
 
 
 def _percentile(state: State) -> Value:
