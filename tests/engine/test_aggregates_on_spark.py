@@ -48,11 +48,12 @@ def test_sketches_are_within_their_bounds_however_rows_are_cut(engine: ab.Engine
         engine.advance()
     row = closed(engine, s)
     distinct = len({n for n, _ in values})
-    assert math.isclose(row.u, distinct, rel_tol=0.05)
+    assert math.isclose(row.u, distinct, rel_tol=0.03)
     ordered, whole = sorted(d for _, d in values), sorted(n for n, _ in values)
     assert math.isclose(row.p, ordered[math.ceil(0.9 * len(ordered)) - 1], rel_tol=1 / 256)
     assert math.isclose(row.low, ordered[math.ceil(0.01 * len(ordered)) - 1], rel_tol=1 / 256)
-    assert math.isclose(row.m, whole[math.ceil(0.5 * len(whole)) - 1], rel_tol=1 / 128)
+    middle = whole[math.ceil(0.5 * len(whole)) - 1]
+    assert abs(row.m - middle) <= middle / 256 + 0.5, "a whole number is rounded besides"
     assert len(engine.changes("q").collect()) == 1
 
 

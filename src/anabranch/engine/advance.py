@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from anabranch.engine.live import Live, Recipes
+from anabranch.engine.live import Live, LiveQuery, Recipes
 from anabranch.engine.reduce import Reducer
 from anabranch.engine.session import Session
 from anabranch.engine.step import Step, Taken
@@ -33,7 +33,9 @@ class Advanced:
 
     def __add__(self, other: Advanced) -> Advanced:
         return Advanced(
-            self.buckets + other.buckets, self.changes + other.changes, tuple({*self.halted, *other.halted})
+            self.buckets + other.buckets,
+            self.changes + other.changes,
+            tuple(dict.fromkeys((*self.halted, *other.halted))),
         )
 
 
@@ -53,9 +55,10 @@ class Advancer:
             return done
         with self._leased() as lease:
             while True:
-                waiting = self._waiting()
+                running = self._running()
+                waiting = self._waiting(running)
                 if not waiting:
-                    force = self._new_queries() or (release and self._deferred())
+                    force = _new(running) or (release and _deferred(running))
                     if not self.record(lease, force=force, release=release):
                         break
                     continue
@@ -66,13 +69,12 @@ class Advancer:
 
     def _anything_to_do(self, release: bool) -> bool:
         """Whether there is a reason to take the lease; an idle engine only looks."""
-        live = Live(self.log)
-        running = [query for query in live.queries.values() if not query.halted]
+        running = self._running()
         return bool(running) and (
             self.log.register.anything_waiting()
-            or bool(self._waiting())
-            or self._new_queries()
-            or (release and self._deferred())
+            or bool(self._waiting(running))
+            or _new(running)
+            or (release and _deferred(running))
             or any(query.stored.tentative is not None for query in running)
             or self.log.overlays.anything_open()
         )
@@ -106,19 +108,13 @@ class Advancer:
         self.reducer.reduce(Live(self.log, self.recipes))
         return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
 
-    def _waiting(self) -> list[Bucket]:
+    def _running(self) -> list[LiveQuery]:
+        return [query for query in Live(self.log).queries.values() if not query.halted]
+
+    def _waiting(self, running: Sequence[LiveQuery]) -> list[Bucket]:
         """The recorded buckets that some running query has not said yet."""
-        running = [query for query in Live(self.log).queries.values() if not query.halted]
-        if not running:
-            return []
-        return self.log.register.buckets_after(min(query.came for query in running))
-
-    def _new_queries(self) -> bool:
-        return any(q.stored.bucket is None and not q.halted for q in Live(self.log).queries.values())
-
-    def _deferred(self) -> bool:
-        running = [q for q in Live(self.log).queries.values() if not q.halted and q.stored.bucket is not None]
-        return any(q.stored.released is None or q.stored.released < q.stored.bucket for q in running)  # type: ignore[operator]
+        came = min((query.came for query in running), default=None)
+        return [] if came is None else self.log.register.buckets_after(came)
 
     @contextmanager
     def _leased(self) -> Iterator[Lease]:
@@ -140,3 +136,13 @@ class Advancer:
             stop.set()
             keeper.join()
             self.log.leases.release(lease)
+
+
+def _new(running: Sequence[LiveQuery]) -> bool:
+    """Whether some query has not said anything yet."""
+    return any(query.stored.bucket is None for query in running)
+
+
+def _deferred(running: Sequence[LiveQuery]) -> bool:
+    """Whether revisions of some query wait to be said."""
+    return any((query.stored.released or 0) < (query.stored.bucket or 0) for query in running)

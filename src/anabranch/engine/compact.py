@@ -47,19 +47,9 @@ def _compact_some(log: Log, session: Session, stream: StreamState) -> Compacted:
     if not plan.segments:
         log.commit_compaction(plan, [], None)
         return Compacted()
-    intent = log.intents.begin(stream.id)
-    try:
-        directory = log.storage.directory(stream.id, intent.id)
-        log.storage.make_directory(directory)
-        written = _rewrite_all(session, plan, stream.spec, SegmentLayout(
-            root=str(log.root), directory=directory, event_time=stream.spec.event_time,
-            key=stream.spec.key[0] if stream.spec.key else None,
-        ))  # fmt: skip
+    with log.intents.lasting(stream.id) as intent:
+        written = _rewrite_all(session, plan, stream.spec, log.layout(stream, intent))
         log.commit_compaction(plan, written, intent.id)
-    except BaseException:
-        log.intents.release(intent)
-        raise
-    log.intents.forget(intent)  # ended by the commit
     return Compacted(plan.rows, len(plan.segments), len(written))
 
 

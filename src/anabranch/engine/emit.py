@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from anabranch.diagram.reach import Interval, join
-from anabranch.engine.reports import Report, collect_reports, raise_reported
+from anabranch.engine.reports import Report, chunks, collect_reports, raise_reported
 from anabranch.log.segments import SegmentLayout, numbered, write_segments
 from anabranch.model.run import Role, Segment
 from anabranch.model.schema import Schema
@@ -71,28 +71,15 @@ class _Task:
     def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         context = TaskContext.get()
         assert context is not None
-        for part, table in enumerate(self._chunks(batches)):
+        fields = [pa.field(f.name, f.arrow.type) for f in self.schema] + list(self.extra)
+        for part, chunk in enumerate(chunks(batches, self.layout.most_rows)):
+            table = chunk.cast(pa.schema(fields))
             numbers = pc.cast(table["_bucket"], pa.int64()).to_numpy()
             if not self.split:
                 numbers = np.zeros_like(numbers)
             for bucket in np.unique(numbers).tolist():
                 rows = table if numbers[0] == numbers[-1] else table.filter(pa.array(numbers == bucket))
                 yield {**self._write(rows), "bucket": bucket, "partition": context.partitionId(), "part": part}
-
-    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Tables of at most so many rows, so that a task's memory has a bound."""
-        fields = [pa.field(f.name, f.arrow.type) for f in self.schema] + list(self.extra)
-        target = pa.schema(fields)
-        waiting: list[pa.RecordBatch] = []
-        rows = 0
-        for batch in batches:
-            waiting.append(batch)
-            rows += batch.num_rows
-            if rows >= self.layout.most_rows:
-                yield pa.Table.from_batches(waiting).cast(target)
-                waiting, rows = [], 0
-        if rows:
-            yield pa.Table.from_batches(waiting).cast(target)
 
     def _write(self, table: pa.Table) -> Report:
         rows = numbered(table, 0) if self.ordinals else table

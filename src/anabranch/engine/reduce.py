@@ -20,7 +20,6 @@ from anabranch.engine.session import Session
 from anabranch.log.intents import Intent
 from anabranch.log.log import Log
 from anabranch.log.reduction import ReductionPlan
-from anabranch.log.segments import SegmentLayout
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import Segment
 
@@ -59,14 +58,9 @@ class Reducer:
         if not plan.rewritten:
             self.log.register.commit_reduction(plan, [], None)
             return
-        intent = self.log.intents.begin(store.stored.stream_id)
-        try:
+        with self.log.intents.lasting(store.stored.stream_id) as intent:
             written = _rewrite(self.log, self.session, live, store, plan, intent)
             self.log.register.commit_reduction(plan, written, intent.id)
-        except BaseException:
-            self.log.intents.release(intent)
-            raise
-        self.log.intents.forget(intent)
 
 
 def _done(work: Future[None]) -> bool:
@@ -89,9 +83,7 @@ def _rewrite(
     log: Log, session: Session, live: Live, store: LiveStore, plan: ReductionPlan, intent: Intent
 ) -> list[Segment]:
     state = log.stream_by_id(store.stored.stream_id)
-    directory = log.storage.directory(state.id, intent.id)
-    log.storage.make_directory(directory)
-    layout = SegmentLayout(str(log.root), directory, state.spec.event_time)
+    layout = log.layout(state, intent)
     spark = session.apart(store.settings)
     names = state.spec.schema.names
     keys = [key.name for key in store.box.keys]

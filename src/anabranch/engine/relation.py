@@ -11,11 +11,13 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count()
-_kept: deque[tuple[SparkSession, str]] = deque()
+# By session, and not holding it: a session of Spark Connect that outlives its engine cannot close any more.
+_kept: WeakKeyDictionary[SparkSession, deque[str]] = WeakKeyDictionary()
 _KEPT_MOST = 1000
 
 
@@ -67,10 +69,10 @@ class Leaves:
     def drop(self) -> None:
         """Forget the names. Over Spark Connect a text is analysed only when it runs, so there they live a while."""
         if "connect" in type(self.spark).__module__:
-            _kept.extend((self.spark, name) for name in self.views)
-            while len(_kept) > _KEPT_MOST:
-                session, name = _kept.popleft()
-                session.catalog.dropTempView(name)
+            kept = _kept.setdefault(self.spark, deque())
+            kept.extend(self.views)
+            while len(kept) > _KEPT_MOST:
+                self.spark.catalog.dropTempView(kept.popleft())
         else:
             for name in self.views:
                 self.spark.catalog.dropTempView(name)

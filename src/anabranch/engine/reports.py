@@ -32,6 +32,20 @@ def collect_reports(frame: DataFrame, task: Task) -> list[Report]:
     return [json.loads(row.report) for row in frame.mapInArrow(run, "report STRING").collect()]
 
 
+def chunks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.Table]:
+    """A task's rows in tables of about so many rows at most, so that its memory has a bound."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= most_rows:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(waiting)
+
+
 def raise_reported(reports: list[Report]) -> None:
     """Raise the first error that a task has reported."""
     for report in reports:

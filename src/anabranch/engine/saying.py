@@ -33,11 +33,12 @@ from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
 from anabranch.log.buckets import Bucket
 from anabranch.model.run import ChangeType
+from anabranch.model.schema import Schema
 
 if TYPE_CHECKING:
     from anabranch.engine.step import Step
 
-_CHANGE = [pa.field("_change_type", pa.string())]
+CHANGE_TYPE = [pa.field("_change_type", pa.string())]
 
 
 @dataclass(frozen=True)
@@ -132,12 +133,7 @@ def _difference(
 ) -> list[Written]:
     settings = {**query.settings, **SETTINGS} if guard.on else query.settings
     spark = step.session.apart(settings)
-    top = top_aggregate(query.plan)
-    closes = None
-    if top is not None and top.window is not None:
-        closes = [progress_into(top, version.progress) for version in compared.versions]
     state = step.log.stream_by_id(query.stored.stream_id)
-    comparable = not any("MAP<" in field.type for field in state.spec.schema)
     with Leaves(spark) as leaves:
         shelf = Shelf(step.log, step.live, leaves)
         choices = {box: shelf.choose(box, panes, step.fresh_segments(box)) for box, panes in ranges.items()}
@@ -152,12 +148,28 @@ def _difference(
             little = not few and sum(s.rows for s in new) < SMALL
             return replace(read, fresh=shelf.fresh(box, choices[box], new), together=little)
 
-        answer = Answers(compared.versions, kept, shelf.recipe, guard).lower(query.plan)
-        said = leaves.frame(difference(answer, compared.emissions, closes, comparable=comparable).sql)
+        answers = Answers(compared.versions, kept, shelf.recipe, guard)
+        said = leaves.frame(changes_between(answers, query, compared.emissions, state.spec.schema).sql)
     step.note_opened(query, choices)
-    spread = said.coalesce(1) if few or closes is None else _spread(spark, said, choices.values())
+    windowed = closes_of(query, compared.versions) is not None
+    spread = _spread(spark, said, choices.values()) if windowed and not few else said.coalesce(1)
     ordered = spread.sortWithinPartitions(*ORDER).select(*state.spec.schema.names, "_change_type")
-    return write_buckets(ordered, step.layout(state), state.spec.schema, extra=_CHANGE)
+    return write_buckets(ordered, step.layout(state), state.spec.schema, extra=CHANGE_TYPE)
+
+
+def changes_between(answers: Answers, query: LiveQuery, emissions: Sequence[Emission], schema: Schema) -> Relation:
+    """What a query says from one version of its answer to the next."""
+    comparable = not any("MAP<" in field.type for field in schema)
+    rows = answers.lower(query.plan)
+    return difference(rows, emissions, closes_of(query, answers.versions), comparable=comparable)
+
+
+def closes_of(query: LiveQuery, versions: Sequence[Version]) -> list[int | None] | None:
+    """The progress that closes the windows of an answer in each version; None for one without windows."""
+    top = top_aggregate(query.plan)
+    if top is None or top.window is None:
+        return None
+    return [progress_into(top, version.progress) for version in versions]
 
 
 def _only_fresh_matter(step: Step, query: LiveQuery, compared: Comparison) -> bool:
@@ -214,5 +226,5 @@ def _rows(step: Step, query: LiveQuery, feeds: Mapping[str, Feed], guard: Guard)
     order = ["_bucket", "_position", "_ordinal"]
     spread = said.coalesce(1) if few else said.repartitionByRange(*order)
     ordered = spread.sortWithinPartitions(*order).select(*names, "_change_type")
-    written = write_buckets(ordered, step.layout(state), state.spec.schema, extra=_CHANGE)
+    written = write_buckets(ordered, step.layout(state), state.spec.schema, extra=CHANGE_TYPE)
     return [*written, *write_aside(failed, step.layout(state))]

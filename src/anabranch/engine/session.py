@@ -117,16 +117,15 @@ class Session:
         with self._lock:
             self._closed = True
             spark, self._spark = self._spark, None
-            self._apart.clear()
+            apart, self._apart = list(self._apart.values()), {}
+        for one in apart:
+            _end_remote(one)
         if spark is not None:
             self._let_go(spark)
 
     def _let_go(self, spark: SparkSession) -> None:
-        if self._options.spark is not None:
-            return
-        if _is_connect(spark):
-            spark.stop()
-        else:
+        _end_remote(spark)
+        if self._options.spark is None and not _is_connect(spark):
             LocalDriver.release()
 
 
@@ -195,6 +194,15 @@ def _prepared(spark: SparkSession) -> SparkSession:
 
 def _is_connect(spark: SparkSession) -> bool:
     return "connect" in type(spark).__module__
+
+
+def _end_remote(spark: SparkSession) -> None:
+    """Release a session of ours on its server. It is never the caller's own: an adopted one has ours beside it.
+
+    Where PySpark runs the server itself, the end of any session would end the server: there it stays.
+    """
+    if _is_connect(spark) and "SPARK_LOCAL_REMOTE" not in os.environ:
+        spark.stop()
 
 
 def _is_local(spark: SparkSession) -> bool:

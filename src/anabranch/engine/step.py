@@ -240,9 +240,7 @@ class Step:
         if intent is None:
             intent = self.log.intents.begin(state.id)
             self.taken.intents.append(intent)
-        directory = self.log.storage.directory(state.id, intent.id)
-        self.log.storage.make_directory(directory)
-        return SegmentLayout(str(self.log.root), directory, state.spec.event_time)
+        return self.log.layout(state, intent)
 
     def _halt(
         self, queries: Sequence[LiveQuery], error: Exception, feeds: Mapping[str, Feed], store: LiveStore | None

@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.progress import progress_into, sources_of, top_aggregate
+from anabranch.diagram.progress import sources_of
 from anabranch.diagram.reach import Interval, dirty, needed
 from anabranch.engine.answers import Answers, Kept, Version
-from anabranch.engine.changes import ORDER, Emission, difference
+from anabranch.engine.changes import ORDER, Emission
 from anabranch.engine.define import Definer
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.kept import Shelf
@@ -32,19 +31,17 @@ from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
+from anabranch.engine.saying import CHANGE_TYPE, changes_between
 from anabranch.engine.session import Session
 from anabranch.log.buckets import Bounds
-from anabranch.log.intents import Intent
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log
 from anabranch.log.overlays import OverlayItem
 from anabranch.log.reading import ReadPlan, ReadRange
-from anabranch.log.segments import SegmentLayout
 from anabranch.model.run import ChangeType, RunDraft, RunKind
 
 # After every bucket that will ever be.
 UNCOMMITTED = 1 << 60
-_CHANGE = [pa.field("_change_type", pa.string())]
 _INVERSE = {
     ChangeType.INSERT: ChangeType.DELETE,
     ChangeType.DELETE: ChangeType.INSERT,
@@ -81,7 +78,6 @@ class Tentative:
         self.session = session
         self.lease = lease
         self.live = live
-        self.intents: dict[int, Intent] = {}
 
     def undo(self, now: Open) -> int:
         """Take back what was said on another bucket or of other items; how many queries had to."""
@@ -119,15 +115,10 @@ class Tentative:
                 f"SELECT {listed(feed.spec.schema.names)}, CASE _change_type {swapped} END AS _change_type "
                 f"FROM {name} SORT BY _ordinal DESC"
             )
-        intent, layout = self._layout(feed.id)
-        try:
-            written = write_buckets(inverse, layout, feed.spec.schema, extra=_CHANGE)
+        with self.log.intents.lasting(feed.id) as intent:
+            written = write_buckets(inverse, self.log.layout(feed, intent), feed.spec.schema, extra=CHANGE_TYPE)
             draft = self._draft(query, written, said["bucket"], {"undoes": said["position"]})
             self.log.overlays.undo(self.lease, query.stored, draft, intent.id)
-        except BaseException:
-            self.log.intents.release(intent)
-            raise
-        self.log.intents.forget(intent)
 
     def say(self, now: Open) -> int:
         """Say what the open items change in the answers that have not heard of them."""
@@ -163,15 +154,10 @@ class Tentative:
         feeds[source] = self._feed(source, (item,))
         with Leaves(kernel.spark) as leaves:
             recipe = Definer(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
-        intent, layout = self._layout(state.id)
-        try:
-            job = PartialJob(store.box, recipe, feeds, state.spec.schema, layout)
+        with self.log.intents.lasting(state.id) as intent:
+            job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.log.layout(state, intent))
             written = [w.segment for w in kernel.partials(job).partials]
             self.log.overlays.add_derived(self.lease, state.id, item, self.log.entry_point, written, intent.id)
-        except BaseException:
-            self.log.intents.release(intent)
-            raise
-        self.log.intents.forget(intent)
 
     def _feed(self, name: str, items: Sequence[OverlayItem]) -> Feed:
         segments = tuple(s for item in items for s in item.segments)
@@ -183,18 +169,14 @@ class Tentative:
         feed = self.log.stream_by_id(query.stored.feed_id)
         bucket = query.stored.bucket
         assert bucket is not None
-        intent, layout = self._layout(feed.id)
-        try:
+        with self.log.intents.lasting(feed.id) as intent:
             frame = self._rows(query, now) if query.linear else self._groups(query, now)
-            written = [] if frame is None else write_buckets(frame, layout, feed.spec.schema, extra=_CHANGE)
+            written = []
+            if frame is not None:
+                written = write_buckets(frame, self.log.layout(feed, intent), feed.spec.schema, extra=CHANGE_TYPE)
             draft = self._draft(query, written, bucket, {"items": ids}) if written else None
-            self.log.overlays.say_tentative(
-                self.lease, query.stored, draft, intent.id, {"bucket": bucket, "items": ids, "position": None}
-            )
-        except BaseException:
-            self.log.intents.release(intent)
-            raise
-        self.log.intents.forget(intent)
+            said = {"bucket": bucket, "items": ids}
+            self.log.overlays.say_tentative(self.lease, query.stored, draft, intent.id, said)
 
     def _groups(self, query: LiveQuery, now: Open) -> DataFrame | None:
         bucket = query.stored.bucket
@@ -210,19 +192,16 @@ class Tentative:
         if not changed:
             return None
         ranges = needed(query.plan, changed)
-        top = top_aggregate(query.plan)
-        closes = None
-        if top is not None and top.window is not None:
-            closes = [progress_into(top, version.progress) for version in versions]
         with Leaves(self.session.apart(query.settings)) as leaves:
             shelf = Shelf(self.log, self.live, leaves)
 
             def kept(box: Partials) -> Kept:
                 return shelf.read(box, shelf.choose(box, ranges[box], tentative=True))
 
-            answer = Answers(versions, kept, shelf.recipe).lower(query.plan)
-            said = leaves.frame(difference(answer, [Emission(bucket, 1, 0, True)], closes).sql)
-        names = self.log.stream_by_id(query.stored.feed_id).spec.schema.names
+            answers, emission = Answers(versions, kept, shelf.recipe), Emission(bucket, 1, 0, release=True)
+            schema = self.log.stream_by_id(query.stored.feed_id).spec.schema
+            said = leaves.frame(changes_between(answers, query, [emission], schema).sql)
+        names = schema.names
         return said.coalesce(1).sortWithinPartitions(*ORDER).select(*names, "_change_type")
 
     def _rows(self, query: LiveQuery, now: Open) -> DataFrame:
@@ -250,10 +229,3 @@ class Tentative:
             RunKind.REVISIONS, tuple(w.segment for w in written), bucket=bucket,
             stime=self.log.overlays.stime_of(bucket), progress=state.progress, cause=dict(cause),
         )  # fmt: skip
-
-    def _layout(self, stream_id: int) -> tuple[Intent, SegmentLayout]:
-        intent = self.log.intents.begin(stream_id)
-        directory = self.log.storage.directory(stream_id, intent.id)
-        self.log.storage.make_directory(directory)
-        state = self.log.stream_by_id(stream_id)
-        return intent, SegmentLayout(str(self.log.root), directory, state.spec.event_time)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.engine.read import spark_schema
-from anabranch.engine.reports import Report, collect_reports, raise_reported
+from anabranch.engine.reports import Report, chunks, collect_reports, raise_reported
 from anabranch.log.intake import bad_event_time, null_value, refused, samples, with_reason
 from anabranch.log.rows import CHANGE_TYPE, check_zone
 from anabranch.log.segments import SegmentLayout, numbered, remove_files, write_segments
@@ -141,27 +141,14 @@ class _Task:
         assert context is not None
         partition = context.partitionId()
         ordinal = self.first_ordinal + (partition << _PARTITION_SHIFT)
-        for table in self._chunks(batches):
+        for chunk in chunks(batches, self.layout.most_rows):
+            table = self._typed(chunk)
             for report in self._write(table, ordinal):
                 yield {**report, "partition": partition}
             ordinal += table.num_rows
 
-    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Tables of at most so many rows, so that a task's memory has a bound."""
-        waiting: list[pa.RecordBatch] = []
-        rows = 0
-        for batch in batches:
-            waiting.append(batch)
-            rows += batch.num_rows
-            if rows >= self.layout.most_rows:
-                yield self._typed(waiting)
-                waiting, rows = [], 0
-        if rows:
-            yield self._typed(waiting)
-
-    def _typed(self, batches: list[pa.RecordBatch]) -> pa.Table:
+    def _typed(self, table: pa.Table) -> pa.Table:
         """The stream's own types: Arrow from Spark carries the session's time zone."""
-        table = pa.Table.from_batches(batches)
         fields = [pa.field(f.name, f.arrow.type) for f in self.spec.schema]
         if CHANGE_TYPE in table.column_names:
             fields.append(pa.field(CHANGE_TYPE, pa.string()))

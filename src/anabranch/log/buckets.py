@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from anabranch.log import tables
+from anabranch.log.commit import extreme_marks
 from anabranch.model.progress import evaluate
 from anabranch.model.run import RunKind
 from anabranch.model.stream import StreamSpec
@@ -82,7 +83,7 @@ def _progress(connection: sa.Connection, stream: Any) -> int | None:
 
     The marks of the sources are those of this moment: the transaction runs alone, and the bucket takes all.
     """
-    runs, marks = tables.runs, tables.sources
+    runs = tables.runs
     promised = connection.execute(
         sa.select(sa.func.max(sa.case((runs.c.kind == str(RunKind.COMPACTED), runs.c.progress), else_=runs.c.mark)))
         .where(runs.c.stream_id == stream.id, runs.c.position > stream.bucket_position)
@@ -93,14 +94,8 @@ def _progress(connection: sa.Connection, stream: Any) -> int | None:
             )
         )
     ).scalar()
-    lowest, highest = connection.execute(
-        sa.select(
-            sa.select(sa.func.min(marks.c.mark)).where(marks.c.stream_id == stream.id).scalar_subquery(),
-            sa.select(sa.func.max(marks.c.mark)).where(marks.c.stream_id == stream.id).scalar_subquery(),
-        )
-    ).one()
     previous = evaluate(stream.bucket_progress, promised, None, None)
-    return evaluate(previous, lowest, highest, StreamSpec.from_json(stream.spec).drift)
+    return evaluate(previous, *extreme_marks(connection, stream.id), StreamSpec.from_json(stream.spec).drift)
 
 
 def buckets_after(connection: sa.Connection, number: int) -> list[Bucket]:
@@ -141,9 +136,3 @@ def anything_waiting(connection: sa.Connection) -> bool:
 
 def last_recorded(connection: sa.Connection) -> int:
     return int(connection.execute(sa.select(tables.warehouse.c.last_bucket)).scalar_one())
-
-
-def last_at_stime(connection: sa.Connection, stime: int) -> int | None:
-    """The last bucket stamped at or before a stream time."""
-    table = tables.buckets
-    return connection.execute(sa.select(sa.func.max(table.c.number)).where(table.c.stime <= stime)).scalar()

@@ -135,15 +135,20 @@ def _progress(connection: sa.Connection, state: Any, draft: RunDraft) -> int | N
         mark = draft.mark if draft.kind is RunKind.PUNCTUATION else None if latest is None else latest - spec.slack
         if mark is not None:
             _raise_mark(connection, state.id, draft.source or NO_SOURCE, mark)
+    return evaluate(previous, *extreme_marks(connection, state.id), spec.drift)
+
+
+def extreme_marks(connection: sa.Connection, stream_id: int) -> tuple[int | None, int | None]:
+    """The lowest and the highest mark of a stream's sources."""
     marks = tables.sources
     # Two subqueries, each the end of an index; asked for together, SQLite would look at every source.
     lowest, highest = connection.execute(
         sa.select(
-            sa.select(sa.func.min(marks.c.mark)).where(marks.c.stream_id == state.id).scalar_subquery(),
-            sa.select(sa.func.max(marks.c.mark)).where(marks.c.stream_id == state.id).scalar_subquery(),
+            sa.select(sa.func.min(marks.c.mark)).where(marks.c.stream_id == stream_id).scalar_subquery(),
+            sa.select(sa.func.max(marks.c.mark)).where(marks.c.stream_id == stream_id).scalar_subquery(),
         )
     ).one()
-    return evaluate(previous, lowest, highest, spec.drift)
+    return lowest, highest
 
 
 def _raise_mark(connection: sa.Connection, stream_id: int, source: str, mark: int) -> None:

@@ -17,6 +17,8 @@ import os
 import socket
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -90,6 +92,17 @@ class Intents:
             self._open[intent.id] = intent
             self._start_keeper()
         return intent
+
+    @contextmanager
+    def lasting(self, stream_id: int) -> Iterator[Intent]:
+        """An intent of one's own for a block that ends it by its commit; if the block fails, it is given back."""
+        intent = self.begin(stream_id)
+        try:
+            yield intent
+        except BaseException:
+            self.release(intent)
+            raise
+        self.forget(intent)
 
     def share(self, stream_id: int) -> Intent:
         """The intent under which this process appends to a stream; a fresh one if it may soon lapse."""

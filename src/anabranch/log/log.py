@@ -20,10 +20,11 @@ from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock, system_clock
 from anabranch.log.commit import commit_run
 from anabranch.log.headers import header_from
-from anabranch.log.intents import LEASE_US, Intents
+from anabranch.log.intents import LEASE_US, Intent, Intents
 from anabranch.log.leases import Leases
 from anabranch.log.reading import ReadPlan, ReadRange, plan_read
 from anabranch.log.references import verify
+from anabranch.log.segments import SegmentLayout
 from anabranch.log.storage import Storage, no_space_is_an_error, warehouse_root
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
@@ -167,6 +168,13 @@ class Log:
         if run_id is not None:
             options["run_id"] = check_run_id(run_id)
         return UnitOfWork(self, stream.id, stream.spec, **options)
+
+    def layout(self, stream: StreamState, intent: Intent) -> SegmentLayout:
+        """Where, and how, the segments of a stream are written under an intent."""
+        directory = self.storage.directory(stream.id, intent.id)
+        self.storage.make_directory(directory)
+        key = stream.spec.key[0] if stream.spec.key else None
+        return SegmentLayout(str(self.root), directory, stream.spec.event_time, key)
 
     def punctuate(
         self, stream: StreamState, time: int, source: str | None = None, run_id: RunId | None = None

@@ -39,7 +39,6 @@ class StoredPartials:
     stream_id: int
     definition: Mapping[str, Any]
     bucket: int | None
-    reduced: int
 
 
 def all_queries(connection: sa.Connection) -> list[StoredQuery]:
@@ -60,12 +59,12 @@ def all_queries(connection: sa.Connection) -> list[StoredQuery]:
 def all_stores(connection: sa.Connection) -> list[StoredPartials]:
     table = tables.stores
     rows = connection.execute(sa.select(table).order_by(table.c.id))
-    return [StoredPartials(row.id, row.stream_id, row.definition, row.bucket, row.reduced) for row in rows]
+    return [StoredPartials(row.id, row.stream_id, row.definition, row.bucket) for row in rows]
 
 
 def insert_store(connection: sa.Connection, stream_id: int, definition: Mapping[str, Any]) -> int:
     made = connection.execute(
-        tables.stores.insert().values(stream_id=stream_id, definition=dict(definition), bucket=None, reduced=0)
+        tables.stores.insert().values(stream_id=stream_id, definition=dict(definition), bucket=None)
     ).inserted_primary_key
     assert made is not None
     return int(made[0])

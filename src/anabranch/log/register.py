@@ -129,10 +129,6 @@ class Register:
         with self.catalog.read() as connection:
             return buckets.bounds_at(connection, stream_id, bucket)
 
-    def bucket_at(self, stime: int) -> int | None:
-        with self.catalog.read() as connection:
-            return buckets.last_at_stime(connection, stime)
-
     def plan_reduction(self, stream_id: int, horizon: int) -> reduction.ReductionPlan | None:
         with self.catalog.read() as connection:
             return reduction.plan_reduction(connection, stream_id, horizon)

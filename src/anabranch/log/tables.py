@@ -248,7 +248,6 @@ stores = Table(
     _stream_id(),
     Column("definition", JSON, nullable=False),
     Column("bucket", BigInteger),  # the last one it has taken in
-    Column("reduced", BigInteger, nullable=False),  # partials up to this position are few already
     sqlite_autoincrement=True,
 )
 

@@ -53,7 +53,6 @@ def upgrade() -> None:
         sa.Column("stream_id", serial, nullable=False),
         sa.Column("definition", sa.JSON(), nullable=False),
         sa.Column("bucket", sa.BigInteger(), nullable=True),
-        sa.Column("reduced", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["stream_id"], ["streams.id"]),
         sa.PrimaryKeyConstraint("id"),
         sqlite_autoincrement=True,
