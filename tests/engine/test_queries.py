@@ -187,6 +187,32 @@ def test_on_error_says_otherwise(engine: ab.Engine, s: ab.Stream, policy: str, e
     )
 
 
+def test_equal_queries_under_other_terms_keep_results_of_their_own(engine: ab.Engine, s: ab.Stream) -> None:
+    sums = "SELECT sum(CAST(v AS INT)) AS c, count(*) AS n, cq_close(*) AS t FROM s <SLICES '1 minute'>"
+    engine.sql(f"CREATE STREAM strict AS {sums}")
+    engine.sql(f"CREATE STREAM kind AS {sums} ON ERROR NULL")
+    engine.sql(f"CREATE STREAM careful AS {sums} ON ERROR QUARANTINE")
+    s.append(rows(0.5, v="7") + rows(0.6, v="seven") + rows(2))
+    assert engine.advance().halted == ("strict",)
+    assert [counts(engine, name) for name in ("strict", "kind", "careful")] == [[], [(7, 2)], [(7, 1)]]
+
+
+def test_a_query_keeps_the_time_zone_in_which_it_was_created(engine: ab.Engine, s: ab.Stream) -> None:
+    days = """SELECT date_format(ts, 'd') AS d, count(*) AS c, date_format(cq_open(*), 'HH:mm') AS t
+        FROM s <SLICES '1 hour'> GROUP BY date_format(ts, 'd')"""
+    engine.sql(f"CREATE STREAM greenwich AS {days}")
+    engine.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        engine.sql(f"CREATE STREAM tokyo AS {days}")
+        s.append(rows(16 * 60, 18 * 60))
+        engine.advance()
+        for name, expected in (("greenwich", ("1", 1, "16:00")), ("tokyo", ("2", 1, "01:00"))):
+            assert [tuple(row) for row in engine.table(name).collect()] == [expected]
+            assert [(row.d, row.c, row.t) for row in engine.changes(name).collect()] == [expected]
+    finally:
+        engine.spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 def test_on_error_reaches_filters_and_finished_results(engine: ab.Engine, s: ab.Stream) -> None:
     engine.sql("CREATE STREAM few AS SELECT k, v FROM s WHERE CAST(v AS INT) > 0 ON ERROR NULL")
     engine.sql("""CREATE STREAM odd AS SELECT k, 1 / (count(*) - 1) AS c, cq_close(*) AS t

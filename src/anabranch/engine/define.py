@@ -153,14 +153,18 @@ class Definer:
 
     def recipe_of(self, leaves: Leaves, box: Partials) -> Recipe:
         """How the calls of some partials are computed; found once for the streams that they read."""
-        key = (box, tuple(self.live.stream(name).id for name in sources_of(box)))
+        key = self._recipe_key(box)
         if key not in self.live.recipes:
             rows = rows_below(box, lambda stream: self.empty(leaves, stream))
             self.live.recipes[key] = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema)
         return self.live.recipes[key]
 
+    def _recipe_key(self, box: Box) -> tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]]:
+        streams = tuple(self.live.stream(name).id for name in sources_of(box))
+        return box, streams, tuple(sorted(self.settings.items()))
+
     def gathered_recipe(self, leaves: Leaves, box: Aggregate, below: Relation) -> Recipe:
-        key = (box, tuple(self.live.stream(name).id for name in sources_of(box)))
+        key = self._recipe_key(box)
         if key not in self.live.recipes:
             sql = f"SELECT {listed(below.names)}, 1 AS _weight FROM {below.source}"
             rows = replace(below, sql=sql, carried=(*below.carried, "_weight"))

@@ -12,7 +12,7 @@ from anabranch.engine.answers import Kept
 from anabranch.engine.define import Definer
 from anabranch.engine.groups import Recipe
 from anabranch.engine.kernel import SMALL
-from anabranch.engine.live import Live
+from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
@@ -41,18 +41,19 @@ class Choice:
 
 
 class Shelf:
-    """Reads partial results into the leaves of one text."""
+    """Reads the partial results of a query into the leaves of one text."""
 
-    def __init__(self, log: Log, live: Live, leaves: Leaves) -> None:
+    def __init__(self, log: Log, live: Live, query: LiveQuery, leaves: Leaves) -> None:
         self.log = log
         self.live = live
+        self.query = query
         self.leaves = leaves
 
     def choose(
         self, box: Partials, panes: Sequence[Interval], fresh: Sequence[Segment] = (), *, tentative: bool = False
     ) -> Choice:
         """What is committed, what a step has just written, and what is tentative if asked."""
-        state = self.log.stream_by_id(self.live.store_of(box).stored.stream_id)
+        state = self.log.stream_by_id(self.live.store_of(self.query, box).stored.stream_id)
         segments = [s.segment for s in self.log.plan_panes(state, panes, tentative=tentative)]
         segments += [s for s in fresh if _meets(s, panes)]
         return Choice(state, tuple(panes), tuple(segments))
@@ -84,11 +85,11 @@ class Shelf:
         return Relation(sql, tuple(names))
 
     def recipe(self, box: Aggregate, below: Relation) -> Recipe:
-        definer = Definer(self.live, self.leaves.spark, {})
+        definer = Definer(self.live, self.leaves.spark, self.query.settings)
         return definer.gathered_recipe(self.leaves, box, below)
 
     def _definer(self, box: Partials) -> Definer:
-        return Definer(self.live, self.leaves.spark, self.live.store_of(box).settings)
+        return Definer(self.live, self.leaves.spark, self.live.store_of(self.query, box).settings)
 
 
 def _meets(segment: Segment, panes: Sequence[Interval]) -> bool:

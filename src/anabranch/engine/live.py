@@ -16,8 +16,8 @@ from anabranch.engine.guard import Guard
 from anabranch.log.log import Log, StreamState
 from anabranch.log.queries import StoredPartials, StoredQuery
 
-# How aggregates are computed does not change while the streams that they read are the same ones.
-Recipes = dict[tuple[Box, tuple[int, ...]], Recipe]
+# How aggregates are computed does not change while the streams that they read are the same ones, nor the settings.
+Recipes = dict[tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]], Recipe]
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,9 @@ class Live:
             self.streams[name] = self.log.stream(name)
         return self.streams[name]
 
-    def store_of(self, box: Partials) -> LiveStore:
-        return next(store for store in self.stores.values() if store.box == box)
+    def store_of(self, query: LiveQuery, box: Partials) -> LiveStore:
+        """Where a query has its partials. Others may keep equal ones under other settings."""
+        return next(store for store in self.stores_of(query) if store.box == box)
 
     def stores_of(self, query: LiveQuery) -> list[LiveStore]:
         return [self.stores[number] for number in query.stored.stores]

@@ -118,7 +118,10 @@ class Queries:
             return self._past(state, stime, position)
         live = Live(self.log, self.advancer.recipes)
         if name in live.queries:
-            return table_of_query(self.log, live, spark, live.queries[name], include_open=include_open)
+            query = live.queries[name]
+            if self.session.query_settings() != dict(query.settings):
+                spark = self.session.apart(query.settings)  # its expressions keep meaning what they meant
+            return table_of_query(self.log, live, spark, query, include_open=include_open)
         rows = self._base(state, None)
         return rows.selectExpr("*", "false AS _open") if include_open else rows
 

@@ -106,18 +106,18 @@ def _changed(step: Step, query: LiveQuery, compared: Comparison) -> tuple[Interv
     def touched(box: Partials) -> Sequence[Interval]:
         if first is NOTHING_SAID:
             return EVERYTHING
-        new = [pane for part in step.fresh(box) for pane in (part.panes or EVERYTHING)]
-        return [*new, *_earlier(step, box, first.bucket)]
+        new = [pane for part in step.fresh(query, box) for pane in (part.panes or EVERYTHING)]
+        return [*new, *_earlier(step, query, box, first.bucket)]
 
     return dirty(query.plan, touched, first.progress, last.progress)
 
 
-def _earlier(step: Step, box: Partials, since: int) -> list[Interval]:
+def _earlier(step: Step, query: LiveQuery, box: Partials, since: int) -> list[Interval]:
     """The panes of partial results that steps before this one have added since a bucket.
 
     There are such where revisions were deferred, or where the query had halted while others went on.
     """
-    store = step.live.store_of(box)
+    store = step.live.store_of(query, box)
     if store.came <= since:
         return []
     found: list[Interval] = []
@@ -135,15 +135,15 @@ def _difference(
     spark = step.session.apart(settings)
     state = step.log.stream_by_id(query.stored.stream_id)
     with Leaves(spark) as leaves:
-        shelf = Shelf(step.log, step.live, leaves)
-        choices = {box: shelf.choose(box, panes, step.fresh_segments(box)) for box, panes in ranges.items()}
+        shelf = Shelf(step.log, step.live, query, leaves)
+        choices = {box: shelf.choose(box, panes, step.fresh_segments(query, box)) for box, panes in ranges.items()}
         few = sum(choice.rows for choice in choices.values()) < SMALL
 
         def kept(box: Partials) -> Kept:
             read = shelf.read(box, choices[box], together=few)
             if not _only_fresh_matter(step, query, compared):
                 return read
-            new = step.fresh_segments(box)
+            new = step.fresh_segments(query, box)
             # Reading is spread over tasks; what concerns the new groups is little, and exchanged once.
             little = not few and sum(s.rows for s in new) < SMALL
             return replace(read, fresh=shelf.fresh(box, choices[box], new), together=little)

@@ -217,12 +217,12 @@ class Step:
     def _progress(self, sources: Sequence[str], bucket: int, box: Box) -> int | None:
         return progress_of(box, self.progress_at(sources, bucket))
 
-    def fresh(self, box: Partials) -> list[Written]:
-        """Partial results that this step has made and not committed yet."""
-        return self.taken.partials.get(self.live.store_of(box).stored.id, [])
+    def fresh(self, query: LiveQuery, box: Partials) -> list[Written]:
+        """Partial results of a query that this step has made and not committed yet."""
+        return self.taken.partials.get(self.live.store_of(query, box).stored.id, [])
 
-    def fresh_segments(self, box: Partials) -> list[Segment]:
-        return [part.segment for part in self.fresh(box)]
+    def fresh_segments(self, query: LiveQuery, box: Partials) -> list[Segment]:
+        return [part.segment for part in self.fresh(query, box)]
 
     def note_opened(self, query: LiveQuery, choices: Mapping[Partials, Choice]) -> None:
         """Remember which segments of partial results a query has opened, for whoever wants to know."""

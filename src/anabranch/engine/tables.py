@@ -39,7 +39,7 @@ def table_of_query(log: Log, live: Live, spark: SparkSession, query: LiveQuery, 
     ranges = needed(query.plan, _closed(query, version))
 
     with Leaves(spark) as leaves:
-        shelf = Shelf(log, live, leaves)
+        shelf = Shelf(log, live, query, leaves)
 
         def kept(box: Partials) -> Kept:
             return shelf.read(box, shelf.choose(box, ranges[box]))

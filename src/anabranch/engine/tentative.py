@@ -185,7 +185,7 @@ class Tentative:
         versions = [Version(bucket, stable), Version(UNCOMMITTED, now.progress)]
 
         def touched(box: Partials) -> Sequence[Interval]:
-            state = self.log.stream_by_id(self.live.store_of(box).stored.stream_id)
+            state = self.log.stream_by_id(self.live.store_of(query, box).stored.stream_id)
             return self.log.overlays.derived_ranges(state.id)
 
         changed = dirty(query.plan, touched, stable, now.progress)
@@ -193,7 +193,7 @@ class Tentative:
             return None
         ranges = needed(query.plan, changed)
         with Leaves(self.session.apart(query.settings)) as leaves:
-            shelf = Shelf(self.log, self.live, leaves)
+            shelf = Shelf(self.log, self.live, query, leaves)
 
             def kept(box: Partials) -> Kept:
                 return shelf.read(box, shelf.choose(box, ranges[box], tentative=True))
