@@ -209,6 +209,8 @@ def test_a_query_keeps_the_time_zone_in_which_it_was_created(engine: ab.Engine, 
         for name, expected in (("greenwich", ("1", 1, "16:00")), ("tokyo", ("2", 1, "01:00"))):
             assert [tuple(row) for row in engine.table(name).collect()] == [expected]
             assert [(row.d, row.c, row.t) for row in engine.changes(name).collect()] == [expected]
+            snapshot = engine.sql(f"SELECT *, date_format(timestamp'2026-01-01 00:00:00Z', 'H') AS here FROM {name}")
+            assert [tuple(row) for row in snapshot.collect()] == [(*expected, "9")]
     finally:
         engine.spark.conf.set("spark.sql.session.timeZone", "UTC")
 

@@ -105,7 +105,6 @@ class Queries:
         """A stream's table: what it has said, now or at a moment of the past."""
         name = self.resolve(name)
         state = self.log.stream(name)
-        spark = self.session.spark
         if stime is not None or position is not None:
             if include_open:
                 raise AnabranchError(
@@ -119,9 +118,8 @@ class Queries:
         live = Live(self.log, self.advancer.recipes)
         if name in live.queries:
             query = live.queries[name]
-            if self.session.query_settings() != dict(query.settings):
-                spark = self.session.apart(query.settings)  # its expressions keep meaning what they meant
-            return table_of_query(self.log, live, spark, query, include_open=include_open)
+            with self.session.under(query.settings) as spark:  # its expressions keep meaning what they meant
+                return table_of_query(self.log, live, spark, query, include_open=include_open)
         rows = self._base(state, None)
         return rows.selectExpr("*", "false AS _open") if include_open else rows
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -56,6 +57,7 @@ class Session:
         self._root = root
         self._spark: SparkSession | None = None
         self._lock = threading.Lock()
+        self._settling = threading.RLock()
         self._closed = False
         self._apart: dict[tuple[tuple[str, str], ...], SparkSession] = {}
 
@@ -96,6 +98,29 @@ class Session:
     def query_settings(self) -> dict[str, str]:
         """The settings under which a query that is created now will always run."""
         return {name: str(self.spark.conf.get(name)) for name in QUERY_SETTINGS}
+
+    @contextmanager
+    def under(self, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+        """The main session, analysing what it is given in here as settings say.
+
+        Spark fixes what expressions mean when it analyses them. A client of Spark Connect does so only when they
+        run: there it is another session.
+        """
+        main = self.spark
+        with self._settling:
+            now = {name: str(main.conf.get(name)) for name in settings}
+            if now == dict(settings):
+                yield main
+            elif _is_connect(main):
+                yield self.apart(settings)
+            else:
+                try:
+                    for name, value in settings.items():
+                        main.conf.set(name, value)
+                    yield main
+                finally:
+                    for name, value in now.items():
+                        main.conf.set(name, value)
 
     def _open(self) -> SparkSession:
         options = self._options
