@@ -340,10 +340,6 @@ def test_mistakes_point_into_the_text(engine: ab.Engine, s: ab.Stream) -> None:
     with pytest.raises(AnabranchError) as caught:
         engine.sql("CREATE STREAM x AS SELECT sum(c) AS n FROM r <SLICES '1 minute'>")
     assert caught.value.id == "NO_EVENT_TIME"
-    engine.sql("CREATE STREAM keyed (k STRING, ts TIMESTAMP) EVENT TIME ts KEY (k)")
-    with pytest.raises(AnabranchError) as caught:
-        engine.sql("CREATE STREAM x AS SELECT count(*) AS c FROM keyed")
-    assert caught.value.id == "NOT_SUPPORTED"
     with pytest.raises(AnabranchError) as caught:
         engine.stream("r").append(rows(1))
     assert caught.value.got == "a query, which says its own rows"

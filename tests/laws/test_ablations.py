@@ -149,8 +149,8 @@ def late_rows_dropped(patch: pytest.MonkeyPatch) -> None:
     """As other systems do: rows below progress are left out."""
     original = SparkKernel.scan
 
-    def scan(self: SparkKernel, leaves: Any, feed: Any, **options: Any) -> Any:
-        found = original(self, leaves, feed, **options)
+    def scan(self: SparkKernel, leaves: Any, leaf: Any, feed: Any, **options: Any) -> Any:
+        found = original(self, leaves, leaf, feed, **options)
         progress = feed.bounds[0].progress
         if progress is None or feed.bounds[0].start == 0:
             return found

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
-from anabranch.log.register import NewStore
+from anabranch.log.register import NewQuery, NewStore
 from anabranch.log.steps import Move, Output, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind
@@ -31,7 +31,7 @@ def query(log: Log) -> Query:
     for second in (1, 2, 3):
         with log.unit_of_work(base) as work:
             work.append(rows_at(second))
-    log.register.create_query(make_spec("derived"), {"archive": None}, [])
+    log.register.create_queries([NewQuery(make_spec("derived"), {})])
     (stored,) = log.register.queries()
     return Query(base, log.stream("derived"), stored.id)
 
@@ -159,7 +159,7 @@ def test_progress_is_evaluated_once_for_a_whole_bucket(log: Log) -> None:
 
 def test_a_query_that_is_dropped_leaves_nothing(log: Log, query: Query) -> None:
     schema = make_spec().schema
-    log.register.create_query(make_spec("other"), {"archive": "kept"}, [NewStore(schema, "ts", {})])
+    log.register.create_queries([NewQuery(make_spec("other"), {}, [NewStore(schema, "ts", {})], "kept")])
     with pytest.raises(AnabranchError) as caught:
         log.create_stream(make_spec("kept"))
     assert (caught.value.id, caught.value.got) == ("STREAM_EXISTS", "the name of an archive")
@@ -173,9 +173,9 @@ def test_a_query_that_is_dropped_leaves_nothing(log: Log, query: Query) -> None:
 
 
 def test_a_store_lives_as_long_as_a_query_uses_it(log: Log, query: Query) -> None:
-    log.register.create_query(make_spec("one"), {"archive": None}, [NewStore(make_spec().schema, "ts", {})])
+    log.register.create_queries([NewQuery(make_spec("one"), {}, [NewStore(make_spec().schema, "ts", {})])])
     (store,) = log.register.stores()
-    log.register.create_query(make_spec("two"), {"archive": None}, [store.id])
+    log.register.create_queries([NewQuery(make_spec("two"), {}, [store.id])])
     stored = {q.name: q for q in log.register.queries()}
     log.register.drop_query(stored["one"])
     assert [s.id for s in log.register.stores()] == [store.id]

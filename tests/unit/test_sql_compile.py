@@ -295,7 +295,7 @@ def test_columns_may_have_the_names_of_aggregates() -> None:
         ("transform(xs, b -> b + a) AS x", "xs, a", "transform(_k0, b -> b + _k1) AS x"),
         ("reduce(xs, 0, (a, b) -> a + b) AS x", "xs", "reduce(_k0, 0, (a, b) -> a + b) AS x"),
         ("f(a => 1, b => a) AS x", "a", "f(a => 1, b => _k0) AS x"),
-        ("struct(a AS b, a) AS x", "a", "struct(_k0 AS b, _k0) AS x"),
+        ("struct(a AS b, a) AS x", "a", "struct(_k0 AS b, _k0 AS a) AS x"),
         ("a /* why */ + -- so\n 1 AS x", "a", "_k0 /* why */ + -- so\n 1 AS x"),
         ("date AS x", "date", "_k0 AS x"),
         ("`odd name`", "`odd name`", "_k0 AS odd name"),

@@ -13,6 +13,7 @@ from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
 from anabranch.engine.advance import Advanced
 from anabranch.engine.driver import SessionOptions
+from anabranch.engine.live import is_hidden
 from anabranch.engine.loop import Loop
 from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe
@@ -153,6 +154,11 @@ class Engine:
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.stop()
+
+    def halted(self) -> dict[str, Mapping[str, str]]:
+        """The queries that have halted, each with the parts of its error."""
+        stored = self._log.register.queries()
+        return {q.name: q.halted for q in stored if q.halted is not None and not is_hidden(q.name)}
 
     def resume(self, name: str) -> None:
         """Let a query that has halted go on from where it stopped."""

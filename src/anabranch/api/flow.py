@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch.diagram.drawing import draw
 from anabranch.diagram.fluent import Flow
 from anabranch.diagram.sql.source_text import SourceText
 from anabranch.model.errors import AnabranchError
@@ -41,6 +42,13 @@ class BoundFlow:
     def agg(self, *aggregates: str) -> BoundFlow:
         """One row per group: its keys, then these aggregates."""
         return BoundFlow(self.flow.agg(*aggregates), self.queries)
+
+    def count(self) -> BoundFlow:
+        """One row per group: its keys, and how many rows it has, as `count`."""
+        return self.agg("count(*) AS count")
+
+    def __repr__(self) -> str:
+        return "\n".join(draw(self.flow.box))
 
     def having(self, condition: str) -> BoundFlow:
         """Keep the groups for which a condition is true."""

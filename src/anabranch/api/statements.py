@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 from pyspark.sql import DataFrame
@@ -10,12 +11,14 @@ from anabranch.diagram.drawing import draw
 from anabranch.diagram.rewrites.known import Note
 from anabranch.diagram.sql.compile import compile_query
 from anabranch.diagram.sql.parse import parse
+from anabranch.diagram.sql.source_text import did_you_mean
 from anabranch.diagram.sql.statements import (
     CreateQuery,
     CreateStream,
     Describe,
     Drop,
     Explain,
+    Resume,
     ShowStreams,
     Snapshot,
     Statement,
@@ -36,6 +39,7 @@ class Statements:
     def __init__(self, log: Log, queries: Queries) -> None:
         self.log = log
         self.queries = queries
+        self._views: set[str] = set()  # of streams, in the session that people use
 
     def run(self, text: str, name: str = "sql") -> DataFrame | None:
         """Run all statements of a text; the result of the last one that has any."""
@@ -53,6 +57,8 @@ class Statements:
                 self._create_query(statement)
             case Drop():
                 self._drop(statement)
+            case Resume():
+                self.queries.resume(self.queries.resolve(statement.name))
             case ShowStreams():
                 return self._show()
             case Describe():
@@ -68,20 +74,15 @@ class Statements:
             wanted.name, dict(wanted.columns), event_time=wanted.event_time, key=wanted.key, slack=wanted.slack,
             drift=wanted.drift, history=wanted.history,
         )  # fmt: skip
-        if wanted.if_not_exists and self._exists(wanted.name):
-            return
-        if self._exists(wanted.name):
-            raise _exists(wanted.name)
-        self.log.create_stream(spec)
+        if not (wanted.if_not_exists and self._exists(wanted.name)):
+            self.log.create_stream(spec)
 
     def _create_query(self, wanted: CreateQuery) -> None:
         check_name(wanted.name, "stream")
         if wanted.archive is not None:
             check_name(wanted.archive, "archive")
-        if self._exists(wanted.name):
-            if wanted.if_not_exists:
-                return
-            raise _exists(wanted.name)
+        if wanted.if_not_exists and self._exists(wanted.name):
+            return
         query = compile_query(wanted, self.queries.columns_of)
         self.queries.create(query, wanted.source)
 
@@ -128,10 +129,10 @@ class Statements:
         if isinstance(wanted.what, str):
             query = self.queries.query(self.queries.resolve(wanted.what))
             notes = [Note(**note) for note in query.stored.definition["notes"]]
-            return draw(query.plan, notes)
+            return draw(self.queries.whole_plan(query), notes)
         asked = compile_query(wanted.what, self.queries.columns_of)
-        _, defined = self.queries.define(asked, wanted.what.source)
-        return draw(defined.rewritten.box, defined.rewritten.notes)
+        definer, defined = self.queries.define(asked, wanted.what.source)
+        return draw(definer.whole_plan(defined), defined.notes)
 
     def _lines(self, column: str, lines: list[str]) -> DataFrame:
         return self.queries.session.spark.createDataFrame([(line,) for line in lines], f"{column} STRING")
@@ -142,8 +143,12 @@ class Statements:
         known = {state.name.lower(): state.name for state in self.log.streams()}
         known |= {archive.lower(): archive for archive in self.queries.archives()}
         with _registering:
+            for name in self._views - set(known.values()):  # of streams that were dropped since
+                spark.catalog.dropTempView(name)
+            self._views &= set(known.values())
             for name in sorted(known.keys() & wanted.names):
                 self.queries.table(known[name]).createOrReplaceTempView(known[name])
+                self._views.add(known[name])
             try:
                 with quietly():
                     return spark.sql(wanted.text)
@@ -151,6 +156,14 @@ class Statements:
                 if type(error).__name__ not in ("AnalysisException", "ParseException"):
                     raise
                 streams = ", ".join(sorted(known.values())) or "none yet"
+                if missing := _not_found(error):
+                    raise AnabranchError(
+                        "UNKNOWN_STREAM",
+                        place=wanted.source.name,
+                        need=f"a stream or table that is there; the streams are {streams}",
+                        got=repr(missing),
+                        next_step=did_you_mean(missing, tuple(known.values())) + "Check the spelling.",
+                    ) from error
                 raise AnabranchError(
                     "BAD_EXPRESSION",
                     place=wanted.source.name,
@@ -160,16 +173,12 @@ class Statements:
                 ) from error
 
 
+def _not_found(error: Exception) -> str | None:
+    """The table that Spark did not find, if that is what it says."""
+    found = re.search(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found", str(error))
+    return found[1].replace("`", "") if found else None
+
+
 def _note(state: StreamState, column: str) -> str:
     notes = [("event time", column == state.spec.event_time), ("key", column in state.spec.key)]
     return ", ".join(note for note, holds in notes if holds)
-
-
-def _exists(name: str) -> AnabranchError:
-    return AnabranchError(
-        "STREAM_EXISTS",
-        place=f"stream {name!r}",
-        need="a name that is free",
-        got="the name of a stream",
-        next_step="Choose another name, drop the other one first, or write IF NOT EXISTS.",
-    )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from anabranch.api.engine import Engine
 from anabranch.cli.texts import alone
-from anabranch.diagram.sql.source_text import SourceText
 from anabranch.diagram.sql.statements import CreateQuery, CreateStream, Statement
 from anabranch.diagram.sql.tokens import tokenize
 from anabranch.log.log import Log
@@ -63,28 +62,20 @@ def _create_stream(engine: Engine, wanted: CreateStream) -> bool:
 
 
 def _create_query(engine: Engine, log: Log, wanted: CreateQuery) -> bool:
-    texts = {query.name: query.definition["text"] for query in log.register.queries()}
-    if wanted.name in texts and (wanted.if_not_exists or _query_in(texts[wanted.name]) == _query_in(wanted.text)):
-        return False
-    if wanted.name in texts:
+    there = any(query.name == wanted.name for query in log.register.queries())
+    try:
+        engine.sql(alone(wanted), name=wanted.source.name)
+    except AnabranchError as error:
+        if error.id != "STREAM_EXISTS" or not there:
+            raise
         raise wanted.source.error(
             *_name_at(wanted),
             need="the query that this stream has, or another name",
             got="another query",
             next_step=f"DROP STREAM {wanted.name} first, or give this one another name.",
             error_id="STREAM_EXISTS",
-        )
-    engine.sql(alone(wanted), name=wanted.source.name)
-    return True
-
-
-def _query_in(text: str) -> tuple[str, ...]:
-    """What comes after AS, whatever its case, its comments and its line ends."""
-    try:
-        words = [token.word or token.raw for token in tokenize(SourceText(text))]
-    except AnabranchError:
-        return (text,)
-    return tuple(words[words.index("AS") :] if "AS" in words else words)
+        ) from error
+    return not there
 
 
 def _name_at(statement: CreateStream | CreateQuery) -> tuple[int, int]:

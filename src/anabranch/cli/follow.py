@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunHeader, RunId
 
 _UNFINISHED = (".tmp", ".part")
+_TEXT = (".csv", ".json", ".jsonl", ".ndjson")
+_LINE_US = 10_000_000  # how long a text that ends within a line must have been left alone
 _LONGEST = 200  # an entry point's name is bounded; longer paths are known by their hash
 
 # What is wrong with one file. Everything else, such as a full disk, ends the follower.
@@ -45,6 +47,17 @@ class File:
         first, _, rest = self.name.partition("/")
         return first if rest else None
 
+    def ends_whole(self) -> bool:
+        """Whether its last line is complete, if it has lines: somebody may still be writing one that is not."""
+        if not self.name.lower().endswith(_TEXT):
+            return True
+        try:
+            with self.path.open("rb") as lines:
+                lines.seek(max(self.mark[1] - 1, 0))
+                return lines.read(1) in (b"\n", b"")
+        except OSError:
+            return False
+
     @property
     def run_id(self) -> RunId:
         path = str(self.path)
@@ -66,15 +79,19 @@ class Directory:
         found = sorted(self._files(), key=lambda file: (file.mark[0], file.name))
         last, self._seen = self._seen, {file.path: file.mark for file in found}
         new = [f for f in found if self._done.get(f.path) != f.mark and f.run_id.entry_point not in self.taken]
-        return [f for f in new if last.get(f.path) == f.mark or now - f.changed_at >= quiet]
+        still = [f for f in new if last.get(f.path) == f.mark or now - f.changed_at >= quiet]
+        return [f for f in still if now - f.changed_at >= _LINE_US or f.ends_whole()]
 
-    def changed(self) -> list[File]:
-        """The files that the last look found changed since they were loaded; each is told once."""
+    def changed(self, differs: Callable[[File], bool]) -> list[File]:
+        """The files that the last look found changed since they were loaded; each is told once.
+
+        A file that was only touched, or put back, is not changed: `differs` looks into it.
+        """
         seen = [File(path, path.relative_to(self.root).as_posix(), mark) for path, mark in self._seen.items()]
         known = [f for f in seen if f.changed_at > self.taken.get(f.run_id.entry_point, f.changed_at)]
         told = [f for f in known if self._done.get(f.path) != f.mark]
         self._done |= {f.path: f.mark for f in told}
-        return told
+        return [f for f in told if differs(f)]
 
     def loaded(self, file: File, stime: int) -> None:
         self._done[file.path] = file.mark

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event
 
 import click
 from rich.console import Console
-from rich.text import Text
 
 from anabranch.api.engine import Engine, connect
 from anabranch.api.stream import Stream
 from anabranch.cli.application import Application, create
 from anabranch.cli.follow import Directory, File, load, open_directory
 from anabranch.cli.interrupt import until_interrupted
-from anabranch.cli.show import console, count, warehouse_options
+from anabranch.cli.show import console, count, warehouse_options, warn, warn_of_halted
 from anabranch.cli.texts import read_text
 from anabranch.diagram.sql.parse import parse
 from anabranch.engine.advance import Advanced
@@ -58,7 +58,7 @@ def run(
     stopped. With --follow, every file of a directory (Parquet, JSON lines or CSV) is loaded once, by reference;
     the name of a sub-directory becomes the source of its files. Names that begin with . or _ or end in .tmp or
     .part are not yet complete: rename a file when it is. A file that cannot be loaded is reported and tried again
-    when it changes. Ctrl-C ends it after the step that is under way.
+    when it changes; with --once, the exit code is 1 then. Ctrl-C ends it after the step that is under way.
     """
     pause = duration_us(interval, "--interval")
     statements = parse(read_text(app), app)
@@ -76,6 +76,8 @@ def run(
                 if once or stop.wait(pause / 1_000_000):
                     break
         runner.summary()
+    if once and runner.skipped:
+        sys.exit(1)
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ class _Runner:
         self.out = out
         self.feeder = feeder
         self.stop = stop
-        self.files = self.rows = self.changes = self.skipped = 0
+        self.files = self.rows = self.changes = 0
+        self.skipped: set[str] = set()  # files that could not be loaded so far
         self.halted: set[str] = set()
 
     def turn(self, quiet: int, *, patient: bool) -> None:
@@ -153,10 +156,16 @@ class _Runner:
         waiting: list[File] = []
         if self.feeder is not None:
             waiting = self.feeder.directory.waiting(system_clock(), quiet)
-            for file in self.feeder.directory.changed():
-                self._warn("changed", f"{file.name}: the log refers to it as it was; put new rows into a new file")
+            for file in self.feeder.directory.changed(self._differs):
+                warn("changed", f"{file.name}: the log refers to the file as it was when it was loaded, and its stream "
+                     "cannot be read until it is that again. Put it back, and new rows into a new file")  # fmt: skip
         for start in range(0, max(len(waiting), 1), _AT_ONCE):
             yield waiting[start : start + _AT_ONCE]
+
+    def _differs(self, file: File) -> bool:
+        """Whether a file is not any more what the log refers to."""
+        assert self.feeder is not None
+        return not self.log.moments.still_refers_to(self.feeder.stream.state().id, str(file.path))
 
     def _load(self, file: File) -> int | None:
         """How many rows a file brought; None if it was skipped, or there before."""
@@ -164,14 +173,12 @@ class _Runner:
         found = load(self.feeder.stream, file, self.feeder.file_format, self.feeder.on_bad_rows)
         if isinstance(found, AnabranchError):
             self.feeder.directory.refused(file)
-            self.skipped += 1
-            self._warn("skipped", f"{file.name}: {found.id}, need {found.need}; got {found.got}")
+            self.skipped.add(file.name)
+            warn("skipped", f"{file.name}: {found.id}, need {found.need}; got {found.got}")
             return None
         self.feeder.directory.loaded(file, found.stime)
+        self.skipped.discard(file.name)
         return None if found.duplicate else found.rows
-
-    def _warn(self, word: str, text: str) -> None:
-        self.out.print(Text.assemble((word, "bold red"), f" {text}"), soft_wrap=True)
 
     def _advance(self, patient: bool, *, release: bool) -> Advanced:
         try:
@@ -184,17 +191,16 @@ class _Runner:
     def _report(self, files: int, rows: int, done: Advanced) -> None:
         self.files, self.rows, self.changes = self.files + files, self.rows + rows, self.changes + done.changes
         if files or done.buckets:
-            text = f"{_many(files, 'file'):>9}  {count(rows):>9} rows  {count(done.changes):>7} changes"
+            text = f"{_many(files, 'file'):>9}  {_many(rows, 'row'):>14}  {_many(done.changes, 'change'):>15}"
             progress = None if self.feeder is None else self.feeder.stream.state().progress
             self.out.print(text + (f"  progress {instant_text(progress)}" if progress is not None else ""))
-        for query in self.log.register.queries():
-            if query.halted is not None and query.name not in self.halted:
-                self._warn("halted", f"{query.name}: {query.halted['got'].rstrip('.')}. {query.halted['next_step']}")
-                self.halted.add(query.name)
+        halted = {name: error for name, error in self.engine.halted().items() if name not in self.halted}
+        warn_of_halted(halted, {name.lower() for name in halted})
+        self.halted |= set(halted)
 
     def summary(self) -> None:
         did = ", ".join((_many(self.files, "file"), _many(self.rows, "row"), _many(self.changes, "change")))
-        skipped = f"; {_many(self.skipped, 'file')} skipped" if self.skipped else ""
+        skipped = f"; {_many(len(self.skipped), 'file')} skipped" if self.skipped else ""
         self.out.print(f"In all {did}{skipped}.", style="dim")
 
 

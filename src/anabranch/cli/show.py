@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import click
@@ -50,6 +50,18 @@ def print_error(error: AnabranchError) -> None:
     parts = (("where", error.place), ("need", error.need), ("got", error.got), ("next", error.next_step))
     for label, text in parts:
         out.print(Text.assemble((f"  {label:<6}", "dim"), text))
+
+
+def warn(word: str, text: str) -> None:
+    """Something that went wrong while the rest went on: on standard error, where scripts look for it."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((word, "bold red"), f" {text}"))
+
+
+def warn_of_halted(halted: Mapping[str, Mapping[str, str]], names: Container[str]) -> None:
+    """Answers of a query that has halted are old: say so wherever they are shown."""
+    for name, error in halted.items():
+        if name.lower() in names:
+            warn("halted", f"{name}: {error['got'].rstrip('.')}. {error['next_step']}")
 
 
 class Times:

@@ -10,11 +10,20 @@ import click
 from rich.console import Console
 
 from anabranch.api.engine import Engine, connect
-from anabranch.cli.show import console, count, json_option, table, warehouse_options
+from anabranch.cli.show import console, count, json_option, table, warehouse_options, warn_of_halted
 from anabranch.cli.texts import alone, read_text
 from anabranch.cli.values import Answer, fetch, value_json, value_text
 from anabranch.diagram.sql.parse import parse
-from anabranch.diagram.sql.statements import CreateQuery, CreateStream, Describe, Drop, Explain, Snapshot, Statement
+from anabranch.diagram.sql.statements import (
+    CreateQuery,
+    CreateStream,
+    Describe,
+    Drop,
+    Explain,
+    Resume,
+    Snapshot,
+    Statement,
+)
 from anabranch.model.errors import AnabranchError
 
 
@@ -67,6 +76,8 @@ class _Runner:
             frame = self.engine.sql(alone(statement), name=name)
             most = None if isinstance(statement, Explain) else self.most
             answers = [] if frame is None else [fetch(frame, name, most)]
+        if isinstance(statement, Snapshot):
+            warn_of_halted(self.engine.halted(), statement.names)
         if not quiet:
             for answer in answers:
                 _print(self.out, statement, answer)
@@ -75,7 +86,7 @@ class _Runner:
 
     @contextmanager
     def _working(self, statement: Statement) -> Iterator[None]:
-        if isinstance(statement, CreateStream | Drop):  # needs no Spark, and no patience
+        if isinstance(statement, CreateStream | Drop | Resume):  # needs no Spark, and no patience
             yield
             return
         with self.out.status("Spark is at work ..."):
@@ -90,6 +101,8 @@ def _tell(out: Console, statement: Statement, there: set[str]) -> None:
             out.print(f"Stream {name} {done}")
         case Drop(name=name):
             out.print(f"Stream {name} was dropped." if name in there else f"There is no stream {name}.")
+        case Resume(name=name):
+            out.print(f"Stream {name} goes on with the next step.")
 
 
 def _print(out: Console, statement: Statement, answer: Answer) -> None:

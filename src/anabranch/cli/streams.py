@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from typing import Any
 
 import click
@@ -19,18 +20,19 @@ def streams(warehouse: str, catalog: str | None, as_json: bool) -> None:
     """List the streams of a warehouse, with their sizes and how far they have come."""
     with Log(warehouse, catalog, create=False) as log:
         found = log.streams()
+        halted = {query.name: query.halted for query in log.register.queries() if query.halted is not None}
     if as_json:
-        click.echo(json.dumps([_as_json(state) for state in found], indent=2))
+        click.echo(json.dumps([{**_as_json(s), "halted": halted.get(s.name)} for s in found], indent=2))
         return
     if not found:
         console().print(f"No streams in {warehouse}.")
         return
-    console().print(streams_table(found))
+    console().print(streams_table(found, halted))
 
 
-def streams_table(found: list[StreamState]) -> Any:
+def streams_table(found: list[StreamState], halted: Container[str] = ()) -> Any:
     times = Times([t for s in found for t in (s.event_min, s.event_max, s.progress)])
-    columns = ("stream", "rows", "runs", "sources", "event time", "progress", "set aside", "size")
+    columns: tuple[str, ...] = ("stream", "rows", "runs", "sources", "event time", "progress", "set aside", "size")
     rows = [
         (
             state.name,
@@ -41,9 +43,11 @@ def streams_table(found: list[StreamState]) -> Any:
             times.text(state.progress),
             count(state.quarantined),
             size(state.size),
+            *(["halted" if state.name in halted else ""] if halted else []),
         )
         for state in found
     ]
+    columns = (*columns, "state") if halted else columns
     return table(f"Streams{times.heading}", columns, rows, right=("rows", "runs", "sources", "set aside", "size"))
 
 

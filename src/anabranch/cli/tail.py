@@ -13,7 +13,7 @@ from rich.console import Console
 from anabranch.api.engine import Engine, connect
 from anabranch.cli.changes import lines, paired
 from anabranch.cli.interrupt import until_interrupted
-from anabranch.cli.show import console, json_option, warehouse_options
+from anabranch.cli.show import console, json_option, warehouse_options, warn_of_halted
 from anabranch.cli.values import Row, rows_of, value_json, value_text
 from anabranch.log.log import Log
 
@@ -48,6 +48,7 @@ def tail(stream: str, first: int, once: bool, warehouse: str, catalog: str | Non
         feed = Feed(engine, log, stream, first)
         with out.status("Starting Spark ..."):
             _ = engine.spark
+        warn_of_halted(engine.halted(), {stream.lower()})
         with until_interrupted() as stop:
             while True:
                 news = feed.news()

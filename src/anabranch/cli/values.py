@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.engine.mistakes import is_row_error, quietly, spark_words
+from anabranch.engine.mistakes import is_query_error, quietly, spark_words
 from anabranch.model.errors import AnabranchError
 from anabranch.model.time import EPOCH, MICROSECOND, instant_text
 
@@ -60,7 +60,7 @@ def _in_our_words(place: str) -> Iterator[None]:
         with quietly():
             yield
     except Exception as error:
-        if isinstance(error, AnabranchError) or not is_row_error(error):
+        if isinstance(error, AnabranchError) or not is_query_error(error):
             raise
         raise AnabranchError(
             "BAD_EXPRESSION",

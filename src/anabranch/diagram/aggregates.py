@@ -33,6 +33,7 @@ class Law:
     # The aggregate over results of this one that is this one over the union of its rows.
     over: str | None = None
     exact: bool = True
+    ours: bool = False  # not for people: a rewrite makes it
 
 
 _LAWS = (
@@ -55,6 +56,7 @@ _LAWS = (
     Law("count_distinct", Grade.MULTISET, most=16),
     Law("median", Grade.MULTISET),
     Law("percentile", Grade.MULTISET, least=2, most=2),
+    Law("latest", Grade.MERGEABLE, ours=True),
 )
 LAWS: Mapping[str, Law] = {law.name: law for law in _LAWS}
 
@@ -88,4 +90,5 @@ OTHERS = frozenset((
 def law_of(function: str) -> Law | None:
     """The law of a function as a person wrote its name, or None if it is no aggregate of ours."""
     name = function.lower()
-    return LAWS.get(ALIASES.get(name, name))
+    law = LAWS.get(ALIASES.get(name, name))
+    return None if law is None or law.ours else law

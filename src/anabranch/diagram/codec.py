@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch.diagram.boxes.aggregate import Aggregate, Call
 from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
@@ -17,7 +18,21 @@ from anabranch.model.window import Window
 
 _KINDS = {
     kind.__name__: kind
-    for kind in (Source, View, Filter, Map, Union, Aggregate, Partials, Consolidate, Call, Expression, Named, Window)
+    for kind in (
+        Source,
+        View,
+        Keep,
+        Filter,
+        Map,
+        Union,
+        Aggregate,
+        Partials,
+        Consolidate,
+        Call,
+        Expression,
+        Named,
+        Window,
+    )
 }
 
 

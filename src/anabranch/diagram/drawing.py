@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
@@ -45,15 +46,19 @@ def _phase(box: Box) -> str:
         return "serial: consolidates"
     if isinstance(box, Source):
         return "log"
+    if isinstance(box, Keep):
+        return "log: keeps rows to be read again"
     return "parallel" if is_linear(box) else "serial"
 
 
 def _words(box: Box) -> list[str]:
     match box:
         case Source():
-            return [f"Source {box.stream}"]
+            return [f"Source {box.stream}{', every version' if box.messages else ''}"]
         case View():
             return [f"View {box.name}"]
+        case Keep():
+            return ["Keep"]
         case Filter():
             return [f"Filter {box.predicate}"]
         case Map():

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate
 from anabranch.diagram.boxes.source import Source
 from anabranch.model.window import Window
@@ -29,6 +30,17 @@ def progress_into(box: Box, streams: Mapping[str, int | None]) -> int | None:
     terms = [progress_of(part, streams) for part in box.inputs]
     known = [term for term in terms if term is not None]
     return min(known) if len(known) == len(terms) else None
+
+
+def has_event_time(box: Box) -> bool:
+    """Whether the rows of a box have event times: a running aggregate's have none."""
+    if isinstance(box, Source):
+        return True
+    if isinstance(box, Map) and box.time is not None:
+        return True
+    if isinstance(box, Aggregate | Consolidate):
+        return box.window is not None
+    return all(map(has_event_time, box.inputs))
 
 
 def window_of(box: Box) -> Window | None:

@@ -109,7 +109,11 @@ class Advancer:
         return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
 
     def _running(self) -> list[LiveQuery]:
-        return [query for query in Live(self.log).queries.values() if not query.halted]
+        """The queries that can go on: neither halted themselves, nor anything that they read."""
+        live = Live(self.log)
+        stuck = [query for query in live.queries.values() if query.halted]
+        waiting = [reader for query in stuck for reader in live.readers_of(query)]
+        return [query for query in live.queries.values() if query not in stuck and query not in waiting]
 
     def _waiting(self, running: Sequence[LiveQuery]) -> list[Bucket]:
         """The recorded buckets that some running query has not said yet."""

@@ -57,6 +57,7 @@ class Lowered:
         words = _words(finals.values())
         gathered = [(name, sql) for name, sql in self.gathered if name in words]
         words |= _words(sql for _, sql in gathered) | {ROWS}
+        words |= _words(m.reduce for m in self.measures if m.name in words)
         return Lowered([m for m in self.measures if m.name in words], self.sets, gathered, finals)
 
     def measure(self, partial: str, reduce: str = "SUM", set: int = 0) -> str:
@@ -226,10 +227,24 @@ def _extreme(function: str) -> Callable[[Lowered, Call, Sequence[Argument], str]
 
 def _by_time(function: str) -> Callable[[Lowered, Call, Sequence[Argument], str], str]:
     def lowering(lowered: Lowered, call: Call, arguments: Sequence[Argument], ties: str) -> str:
-        chosen = lowered.measure(f"{function}(NAMED_STRUCT('t', {ties}, 'x', {arguments[0].column}))", function)
-        return f"{chosen}.x"
+        chosen = f"NAMED_STRUCT('t', {ties}, 'x', {arguments[0].column})"
+        if call.where is not None:
+            chosen = f"CASE WHEN {arguments[1].column} THEN {chosen} END"
+        return f"{lowered.measure(f'{function}({chosen})', function)}.x"
 
     return lowering
+
+
+def _latest(lowered: Lowered, call: Call, arguments: Sequence[Argument], ties: str) -> str:
+    """Of all versions the one with the highest stamp, whatever was in it."""
+    stamp = lowered.measure("MAX(_stamp)", "MAX")
+    x = arguments[0].column
+    for known in lowered.measures:
+        if known.partial == f"MAX_BY({x}, _stamp)":
+            return known.name
+    name = f"_m{len(lowered.measures)}"
+    lowered.measures.append(Measure(name, 0, f"MAX_BY({x}, _stamp)", f"MAX_BY({name}, {stamp})"))
+    return name
 
 
 def _approx_count_distinct(lowered: Lowered, call: Call, arguments: Sequence[Argument], ties: str) -> str:
@@ -300,6 +315,7 @@ _LOWERINGS: Mapping[str, Callable[[Lowered, Call, Sequence[Argument], str], str]
     "bool_or": _extreme("MAX"),
     "first": _by_time("MIN"),
     "last": _by_time("MAX"),
+    "latest": _latest,
     "approx_count_distinct": _approx_count_distinct,
     "approx_percentile": _approx_percentile,
     "count_distinct": _count_distinct,

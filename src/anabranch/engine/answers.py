@@ -92,7 +92,10 @@ class Answers:
         if alone:
             rows = self._with_nothing(rows)
         groups = finished(merged(rows, lowered, by), lowered, by, box.calls, empty=alone)
-        return self._identified(groups, box.window, keys)
+        below = box.input
+        meant = {key.name: str(key.expression) for key in below.keys} | {call.name: str(call) for call in below.calls}
+        said = {name: meant[inner] for name, inner in (*box.keys, *box.calls)}
+        return self._identified(groups, box.window, keys, said)
 
     def _changed(self, rows: Relation, fresh: Relation, box: Consolidate, together: bool) -> Relation:
         """Only groups that can differ between the versions: of windows that close, or with new rows."""
@@ -137,7 +140,8 @@ class Answers:
         if alone:
             groups = merged(self._with_nothing(groups), made_of.lowered, by)
         results = [(call.name, call.name) for call in box.calls]
-        return self._identified(finished(groups, made_of.lowered, by, results, empty=alone), box.window, keys)
+        said = {key.name: str(key.expression) for key in box.keys} | {call.name: str(call) for call in box.calls}
+        return self._identified(finished(groups, made_of.lowered, by, results, empty=alone), box.window, keys, said)
 
     def _versioned(self, rows: Relation) -> Relation:
         """Each partial result once for every version in which it counts."""
@@ -171,8 +175,13 @@ class Answers:
         sql = f"SELECT {listed(rows.carried)} FROM {rows.source} UNION ALL SELECT {nothing} FROM VALUES {said} AS t(v)"
         return replace(rows, sql=sql)
 
-    def _identified(self, rows: Relation, window: Window | None, keys: Sequence[str]) -> Relation:
-        """Give the rows of an aggregate their identity, their event time, and windows that are instants."""
+    def _identified(
+        self, rows: Relation, window: Window | None, keys: Sequence[str], said: Mapping[str, str]
+    ) -> Relation:
+        """Give the rows of an aggregate their identity, their event time, and windows that are instants.
+
+        `said` is what people call its columns, for rows that must be quoted.
+        """
         close = "0L" if window is None else "_close"
         fields = "".join(f", '{key}', {key}" for key in keys)
         extra = [f"NAMED_STRUCT('w', {close}{fields}) AS _id"]
@@ -185,4 +194,5 @@ class Answers:
         ends = () if window is None else ("_open", "_close")
         sql = f"SELECT {', '.join([*kept, *extra])} FROM {rows.source}"
         shown = tuple(name for name in kept if name != "_version")
-        return self.guard.begin(Relation(sql, ("_version", "_id", "_event_time", *ends, *shown)))
+        made = Relation(sql, ("_version", "_id", "_event_time", *ends, *shown))
+        return self.guard.begin(made, {"_close": "cq_close(*)", **said})

@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pyspark.sql import types as T
+
+from anabranch.engine.groups import has_map
 from anabranch.engine.guard import FAILED
 from anabranch.engine.relation import Relation, listed, quoted
 from anabranch.model.run import ChangeType
 
-ORDER = ("_bucket", "_event_time", "_id", "_rank")
+ORDER = ("_bucket", "_at", "_id", "_rank")
 
 
 @dataclass(frozen=True)
@@ -32,25 +35,42 @@ class Emission:
 
 
 def difference(
-    rows: Relation, emissions: Sequence[Emission], closes: Sequence[int | None] | None, *, comparable: bool = True
+    rows: Relation, emissions: Sequence[Emission], closes: Sequence[int | None] | None, kinds: T.StructType
 ) -> Relation:
     """The changes of all emissions, from the rows of all versions.
 
-    `closes` is, for each version, the progress that closes the windows of the answer; None if it has none. Rows
-    with maps are not comparable as they are, and are compared as JSON.
+    `closes` is, for each version, the progress that closes the windows of the answer; None if it has none. `kinds`
+    are the types of the columns.
     """
     versions = max(e.version for e in emissions) + 1
-    fields = ", ".join(f"'{name}', {quoted(name)}" for name in rows.columns)
+    # Places, not names: a column may be called anything.
+    fields = "".join(f", 'c{n}', {quoted(name)}" for n, name in enumerate(rows.columns))
     where = f" WHERE {FAILED} IS NULL" if FAILED in rows.carried else ""
-    each = f"SELECT _id, _event_time, _version, NAMED_STRUCT({fields}) AS _said FROM {rows.source}{where}"
+    said = f"NAMED_STRUCT('_event_time', _event_time{fields})"
+    each = f"SELECT _id, _version, {said} AS _said FROM {rows.source}{where}"
     in_version = ", ".join(f"ANY_VALUE(_said) FILTER (WHERE _version = {v}) AS _v{v}" for v in range(versions))
-    groups = f"SELECT _id, _event_time, {in_version} FROM ({each}) GROUP BY _id, _event_time"
+    groups = f"SELECT _id, {in_version} FROM ({each}) GROUP BY _id"
     compared = f"SELECT *, {_closed(closes)} AS _closed FROM ({groups})"
-    items = ", ".join(item for emission in emissions for item in _items(emission, versions, comparable))
+    items = ", ".join(item for emission in emissions for item in _items(emission, versions, kinds))
     listing = f"INLINE(FILTER(ARRAY({items}), i -> i._change_type IS NOT NULL))"
-    flat = f"SELECT _id, _event_time, {listing} FROM ({compared})"
-    said = ", ".join(f"_said.{quoted(name)} AS {quoted(name)}" for name in rows.columns)
-    return Relation(f"SELECT {listed(ORDER)}, _change_type, {said} FROM ({flat})", (*ORDER, "_change_type"))
+    flat = f"SELECT _id, {listing} FROM ({compared})"
+    said = "".join(f", _said.c{n} AS {quoted(name)}" for n, name in enumerate(rows.columns))
+    sql = f"SELECT {listed(ORDER)}, _change_type, XXHASH64(_id) AS _of, _said._event_time{said} FROM ({flat})"
+    return Relation(sql, (*ORDER, "_change_type", "_of", "_event_time"), rows.columns)
+
+
+def comparable(value: str, kind: T.DataType) -> str:
+    """A value in a form that can be compared and ordered: maps as their entries, in order."""
+    if not has_map(kind):
+        return value
+    if isinstance(kind, T.MapType):
+        entry = f"STRUCT(e.key AS k, {comparable('e.value', kind.valueType)} AS v)"
+        return f"SORT_ARRAY(TRANSFORM(MAP_ENTRIES({value}), e -> {entry}))"
+    if isinstance(kind, T.ArrayType):
+        return f"TRANSFORM({value}, x -> {comparable('x', kind.elementType)})"
+    assert isinstance(kind, T.StructType)
+    fields = ", ".join(f"'{n}', {comparable(f'({value}).{quoted(f.name)}', f.dataType)}" for n, f in enumerate(kind))
+    return f"CASE WHEN ({value}) IS NOT NULL THEN NAMED_STRUCT({fields}) END"
 
 
 def _closed(closes: Sequence[int | None] | None) -> str:
@@ -61,7 +81,7 @@ def _closed(closes: Sequence[int | None] | None) -> str:
     return f"SIZE(FILTER(ARRAY({limits}, CAST(NULL AS BIGINT)), c -> c IS NULL OR c < _id.w)) - 1"
 
 
-def _items(emission: Emission, versions: int, comparable: bool) -> list[str]:
+def _items(emission: Emission, versions: int, kinds: T.StructType) -> list[str]:
     after = f"_v{emission.version}"
     concerns = "TRUE"
     if not emission.release:
@@ -73,7 +93,7 @@ def _items(emission: Emission, versions: int, comparable: bool) -> list[str]:
         every = ", ".join(f"_v{v}" for v in range(versions))
         last_said = f"ELEMENT_AT(ARRAY({every}), GREATEST(_closed, {emission.said}) + 1)"
         before = f"CASE WHEN _closed < {emission.version} THEN {last_said} END"
-    same = f"({before}) <=> {after}" if comparable else f"TO_JSON({before}) <=> TO_JSON({after})"
+    same = f"{comparable(f'({before})', kinds)} <=> {comparable(after, kinds)}"
     quiet = f"NOT ({concerns}) OR ({same})"
 
     def item(rank: int, value: str, other: str, alone: ChangeType, paired: ChangeType) -> str:
@@ -81,7 +101,12 @@ def _items(emission: Emission, versions: int, comparable: bool) -> list[str]:
             f"CASE WHEN ({value}) IS NULL OR {quiet} THEN NULL "
             f"WHEN ({other}) IS NULL THEN '{alone}' ELSE '{paired}' END"
         )
-        return f"NAMED_STRUCT('_bucket', {emission.bucket}L, '_rank', {rank}, '_change_type', {kind}, '_said', {value})"
+        # The two images of an update stand together, at the time of the second.
+        at = f"COALESCE(({after})._event_time, ({before})._event_time)"
+        return (
+            f"NAMED_STRUCT('_bucket', {emission.bucket}L, '_at', {at}, '_rank', {rank}, "
+            f"'_change_type', {kind}, '_said', {value})"
+        )
 
     return [
         item(0, before, after, ChangeType.DELETE, ChangeType.UPDATE_PREIMAGE),

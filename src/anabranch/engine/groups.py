@@ -46,11 +46,18 @@ def _arguments(calls: Sequence[Call]) -> tuple[dict[str, Named], dict[str, list[
         if not arguments and call.where is not None:
             arguments = (Expression("1", call.at),)
         of_call[call.name] = []
-        for argument in arguments:
-            text = argument.text if call.where is None else f"CASE WHEN {call.where} THEN {argument} END"
-            name = outputs.setdefault(text, Named(f"_x{len(outputs)}", Expression(text, argument.at))).name
+        for text, at in _texts(call, arguments):
+            name = outputs.setdefault(text, Named(f"_x{len(outputs)}", Expression(text, at))).name
             of_call[call.name].append(name)
     return outputs, of_call
+
+
+def _texts(call: Call, arguments: Sequence[Expression]) -> list[tuple[str, int | None]]:
+    """What is computed for a call. A row that FILTER leaves out has no value, and is none for first and last either."""
+    if call.where is None:
+        return [(argument.text, argument.at) for argument in arguments]
+    made = [(f"CASE WHEN {call.where} THEN {argument} END", argument.at) for argument in arguments]
+    return [*made, (call.where.text, call.where.at)] if call.function in _TIED else made
 
 
 def prepared(
@@ -78,11 +85,11 @@ def recipe(
     ties: tuple[str, ...] = ()
     if any(call.function in _TIED for call in calls):
         types = {f.name: f.dataType for f in schema_of(rows.sql)}
-        ties = tuple(c for c in rows.columns if not _has_map(types[c]))  # maps have no order
+        ties = tuple(c for c in rows.columns if not has_map(types[c]))  # maps have no order
     made = {f.name: f.dataType for f in schema_of(prepared(rows, keys, calls, ties).sql)}
     found: dict[str, list[Argument]] = {}
     for call in calls:
-        texts = [argument.text for argument in call.arguments] or ["*"]
+        texts = [e.text for e in call.expressions] or ["*"]
         found[call.name] = [Argument(n, made[n], t) for n, t in zip(of_call[call.name], texts, strict=False)]
         for constant in call.arguments[_CONSTANTS.get(call.function, len(call.arguments)) :]:
             kind = schema_of(f"SELECT ({constant.text}) AS c")["c"].dataType
@@ -90,11 +97,11 @@ def recipe(
     return Recipe(lower(calls, found, "_ties"), ties)
 
 
-def _has_map(kind: T.DataType) -> bool:
+def has_map(kind: T.DataType) -> bool:
     if isinstance(kind, T.ArrayType):
-        return _has_map(kind.elementType)
+        return has_map(kind.elementType)
     if isinstance(kind, T.StructType):
-        return any(_has_map(f.dataType) for f in kind)
+        return any(has_map(f.dataType) for f in kind)
     return isinstance(kind, T.MapType | T.VariantType)
 
 

@@ -9,11 +9,11 @@ more, so a step runs unguarded first and guarded only if that failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.diagram.query import OnError
-from anabranch.engine.relation import Relation, listed
+from anabranch.engine.relation import Relation, listed, quoted
 
 FAILED = "_failed"  # in guarded plans: the expression that failed on this row
 QUOTED = "_row"  # in guarded plans: the row as it came, as JSON
@@ -63,11 +63,13 @@ class Guard:
             return f"{FAILED} IS NOT NULL OR {self.column(text)}"
         return self.column(text)
 
-    def begin(self, below: Relation) -> Relation:
-        """Quote rows before anything is done to them."""
+    def begin(self, below: Relation, said: Mapping[str, str] | None = None) -> Relation:
+        """Quote rows before anything is done to them: their columns, or some under the names that people gave them."""
         if not self.aside:
             return below
-        row = f"TO_JSON(STRUCT({listed(below.columns)})) AS {QUOTED}" if below.columns else f"'{{}}' AS {QUOTED}"
+        shown = {name: name for name in below.columns} if said is None else said
+        fields = ", ".join(f"{_literal(n)}, {quoted(c)}" for c, n in shown.items() if c in below.names)
+        row = f"TO_JSON(NAMED_STRUCT({fields})) AS {QUOTED}" if fields else f"'{{}}' AS {QUOTED}"
         sql = f"SELECT {listed(below.names)}, {row}, CAST(NULL AS STRING) AS {FAILED} FROM {below.source}"
         return replace(below, sql=sql, carried=(*below.carried, QUOTED, FAILED))
 

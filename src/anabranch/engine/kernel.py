@@ -14,15 +14,19 @@ from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.stages import Leaf
 from anabranch.engine.aggregates import Lowered, takes_deletions
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.groups import Recipe, partial, prepared
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, Guard
-from anabranch.engine.read import dataframe
+from anabranch.engine.paths import literal_path
+from anabranch.engine.read import dataframe, spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed, quoted
 from anabranch.engine.rows import lower_linear
 from anabranch.log.buckets import Bounds
@@ -40,11 +44,18 @@ QUARANTINE = Schema.parse({"row": "STRING", "_reason": "STRING"}, "quarantine")
 
 @dataclass(frozen=True)
 class Feed:
-    """What is new in one base stream: the segments, and which positions belong to which bucket."""
+    """What is new in one stream: the segments, and how their rows are assigned to buckets.
+
+    In a base stream a bucket is a range of positions. In a derived one the rows say their buckets themselves;
+    whoever reads it for the first time takes all that was there before as part of `first`.
+    """
 
     plan: ReadPlan
-    bounds: tuple[Bounds, ...]
+    bounds: tuple[Bounds, ...] = ()
     revisions: bool = False
+    derived: bool = False
+    first: int | None = None
+    last: int | None = None  # what was said after it does not count yet
 
     @property
     def rows(self) -> int:
@@ -57,17 +68,17 @@ class PartialJob:
 
     box: Partials
     recipe: Recipe
-    feeds: Mapping[str, Feed]
+    feeds: Mapping[Leaf, Feed]
     schema: Schema
     layout: SegmentLayout
     guard: Guard = NO_GUARD
-    aside: SegmentLayout | None = None  # where rows go on which an expression failed
+    aside: tuple[SegmentLayout, ...] = ()  # where rows go on which an expression failed
 
 
 @dataclass(frozen=True)
 class PartialsWritten:
     partials: tuple[Written, ...]
-    aside: tuple[Written, ...] = ()
+    aside: tuple[tuple[Written, ...], ...] = ()
 
 
 class Kernel(Protocol):
@@ -89,8 +100,8 @@ class SparkKernel:
         few = sum(feed.rows for feed in job.feeds.values()) < SMALL
         with Leaves(self.spark) as leaves:
 
-            def scan(stream: str) -> Relation:
-                return self.scan(leaves, job.feeds[stream], guard=job.guard, together=few)
+            def scan(leaf: Leaf) -> Relation:
+                return self.scan(leaves, leaf, job.feeds[leaf], guard=job.guard, together=few)
 
             rows = prepare_partials(job.box, scan, job.recipe.ties, job.guard)
             keys = [key.name for key in job.box.keys]
@@ -99,34 +110,69 @@ class SparkKernel:
             aside = leaves.frame(failed_rows(rows)) if job.guard.aside else None
         ordered = frame.sortWithinPartitions("_bucket", "_pane", *keys)
         written = write_buckets(ordered, job.layout, job.schema, pane=job.box.pane, ordinals=False)
-        return PartialsWritten(tuple(written), tuple(write_aside(aside, job.aside)))
+        return PartialsWritten(tuple(written), tuple(tuple(write_aside(aside, layout)) for layout in job.aside))
 
     def scan(
-        self, leaves: Leaves, feed: Feed, *, guard: Guard = NO_GUARD, ordered: bool = False, together: bool = False
+        self,
+        leaves: Leaves,
+        leaf: Leaf,
+        feed: Feed,
+        *,
+        guard: Guard = NO_GUARD,
+        ordered: bool = False,
+        together: bool = False,
     ) -> Relation:
-        """The new rows of a stream, with event time, weight and bucket; in their places in the log if asked."""
+        """The rows of a feed, with event time, weight and bucket; in their places in the log if asked."""
         spec = feed.plan.spec
-        logged = len(feed.bounds) > 1 or feed.revisions or ordered
-        frame = dataframe(self.spark, feed.plan, self.root, log_columns=logged)
-        made = {
-            "_event_time": quoted(spec.event_time),
-            "_weight": _WEIGHT if feed.revisions else "1",
-            "_bucket": _bucket(feed.bounds),
-        }
-        if ordered:
-            made |= {"_position": "_position", "_ordinal": "_ordinal"}
-        columns = spec.schema.names
+        messages = isinstance(leaf, Source) and leaf.messages
+        if feed.derived:
+            frame, made = self._said(feed), _SAID | {"_bucket": _from(feed.first)}
+        else:
+            logged = len(feed.bounds) > 1 or feed.revisions or ordered or messages
+            frame = dataframe(self.spark, feed.plan, self.root, log_columns=logged)
+            made = {
+                "_event_time": quoted(spec.event_time),
+                "_weight": _WEIGHT if feed.revisions and not messages else "1",
+                "_bucket": _bucket(feed.bounds),
+                "_of": "CAST(NULL AS BIGINT)",
+            }
+            if ordered:
+                made |= {"_position": "_position", "_ordinal": "_ordinal"}
+            if messages:
+                made |= _MESSAGE
+        columns = tuple(c for c in spec.schema.names if not c.startswith("_"))
         carried = ", ".join(f"{sql} AS {name}" for name, sql in made.items())
         name = leaves.add(frame.coalesce(1) if together else frame)
-        rows = Relation(f"SELECT {listed(columns)}, {carried} FROM {name}", tuple(made), tuple(columns), spec.name)
+        alias = leaf.stream if isinstance(leaf, Source) else "_kept"
+        rows = Relation(f"SELECT {listed([*columns])}, {carried} FROM {name}", tuple(made), columns, alias)
         return guard.begin(rows)
+
+    def _said(self, feed: Feed) -> DataFrame:
+        """The changes that a derived stream has said."""
+        schema = spark_schema(feed.plan.spec.schema).add("_change_type", T.StringType())
+        paths = [literal_path(str(self.root / s.segment.path)) for s in feed.plan.segments]
+        frame = self.spark.read.schema(schema).parquet(*paths) if paths else self.spark.createDataFrame([], schema)
+        return frame if feed.last is None else frame.where(f"_bucket <= {feed.last}")
 
 
 _NO_DELETION = "DELETION_NOT_TAKEN: the results of min, max, first, last and of sketches do not take deletions"
+_MESSAGE = {
+    "_gone": f"(_change_type = '{ChangeType.DELETE}')",
+    "_stamp": "NAMED_STRUCT('s', _stime, 'p', _position, 'o', _ordinal)",
+}
 _WEIGHT = f"CASE WHEN _change_type IN ('{ChangeType.DELETE}', '{ChangeType.UPDATE_PREIMAGE}') THEN -1 ELSE 1 END"
 
 
+_SAID = {"_event_time": "_event_time", "_weight": _WEIGHT, "_of": "_of"}
+
+
+def _from(first: int | None) -> str:
+    return "_bucket" if first is None else f"GREATEST(_bucket, {first}L)"
+
+
 def _bucket(bounds: Sequence[Bounds]) -> str:
+    if not bounds:  # a stream of which the buckets hold nothing
+        return "0L"
     cases = " ".join(f"WHEN _position <= {bound.end}L THEN {bound.bucket}L" for bound in bounds[:-1])
     last = f"{bounds[-1].bucket}L"
     return f"CASE {cases} ELSE {last} END" if cases else last
@@ -137,19 +183,19 @@ def failed_rows(rows: Relation) -> str:
     return f"SELECT {QUOTED} AS row, {reason} AS _reason, _bucket FROM {rows.source} WHERE {FAILED} IS NOT NULL"
 
 
-def write_aside(failed: DataFrame | None, layout: SegmentLayout | None) -> list[Written]:
+def write_aside(failed: DataFrame | None, layout: SegmentLayout) -> list[Written]:
     """Keep the rows on which an expression failed, beside the stream."""
-    if failed is None or layout is None:
+    if failed is None:
         return []
     extra = [pa.field("_bucket", pa.int64())]
     return write_buckets(failed, layout, QUARANTINE, extra=extra, role=Role.QUARANTINE, ordinals=False)
 
 
-def rows_below(box: Partials, scan: Callable[[str], Relation], guard: Guard = NO_GUARD) -> Relation:
+def rows_below(box: Partials, scan: Callable[[Leaf], Relation], guard: Guard = NO_GUARD) -> Relation:
     """The rows that go into some partials."""
 
     def lower(inner: Box) -> Relation:
-        return scan(inner.stream) if isinstance(inner, Source) else lower_linear(inner, lower, guard)
+        return scan(inner) if isinstance(inner, Source | Keep) else lower_linear(inner, lower, guard)
 
     rows = lower(box.input)
     if takes_deletions(box.calls):
@@ -160,7 +206,7 @@ def rows_below(box: Partials, scan: Callable[[str], Relation], guard: Guard = NO
 
 
 def prepare_partials(
-    box: Partials, scan: Callable[[str], Relation], ties: Sequence[str], guard: Guard = NO_GUARD
+    box: Partials, scan: Callable[[Leaf], Relation], ties: Sequence[str], guard: Guard = NO_GUARD
 ) -> Relation:
     """The rows below some partials, with keys and arguments computed."""
     return prepared(rows_below(box, scan, guard), box.keys, box.calls, ties, guard)

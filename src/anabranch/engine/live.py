@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anabranch.diagram import codec
+from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.progress import sources_of, top_aggregate
-from anabranch.diagram.query import OnError
+from anabranch.diagram.progress import progress_of, sources_of
+from anabranch.diagram.query import OnError, Query
+from anabranch.diagram.stages import Leaf, boxes_of, leaves_of
 from anabranch.engine.groups import Recipe
 from anabranch.engine.guard import Guard
 from anabranch.log.log import Log, StreamState
@@ -18,6 +21,18 @@ from anabranch.log.queries import StoredPartials, StoredQuery
 
 # How aggregates are computed does not change while the streams that they read are the same ones, nor the settings.
 Recipes = dict[tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]], Recipe]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Under which settings expressions are computed, and what becomes of rows on which they fail."""
+
+    settings: tuple[tuple[str, str], ...]
+    on_error: OnError
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str], on_error: OnError) -> Terms:
+        return cls(tuple(sorted(settings.items())), on_error)
 
 
 @dataclass(frozen=True)
@@ -39,16 +54,45 @@ class LiveQuery:
     def halted(self) -> bool:
         return self.stored.halted is not None
 
+    def asks(self, query: Query) -> bool:
+        """Whether another query asks the same, in the same way."""
+        return (self.asked, self.stored.definition["archive"], self.revise_every, self.on_error) == (
+            query.box,
+            query.archive,
+            query.revise_every,
+            query.on_error,
+        )
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is a stage behind other queries, which nobody named."""
+        return is_hidden(self.name)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms.of(self.settings, self.on_error)
+
     @property
     def linear(self) -> bool:
-        return top_aggregate(self.plan) is None and not any(isinstance(b, Consolidate) for b in self.plan.walk())
+        """Whether every row is answered by itself."""
+        return not any(isinstance(b, Aggregate | Consolidate) for b in boxes_of(self.plan))
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it says what open units of work would change: only straight from base streams."""
+        return not self.hidden and all(isinstance(leaf, Source) and not leaf.messages for leaf in self.leaves)
 
     @property
     def columns(self) -> tuple[str, ...]:
         return self.plan.columns
 
     @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return leaves_of(self.plan)
+
+    @property
     def sources(self) -> tuple[str, ...]:
+        """The streams at the bottom of its diagram."""
         return sources_of(self.plan)
 
     @property
@@ -76,8 +120,17 @@ class LiveStore:
     on_error: OnError
 
     @property
+    def terms(self) -> Terms:
+        return Terms.of(self.settings, self.on_error)
+
+    @property
     def came(self) -> int:
         return int(self.stored.bucket if self.stored.bucket is not None else self.stored.definition["after"])
+
+
+def is_hidden(name: str) -> bool:
+    """A dot keeps the names of stages apart from all that people can choose."""
+    return "." in name
 
 
 class Live:
@@ -89,11 +142,58 @@ class Live:
         self.queries = {stored.name: _query(stored) for stored in log.register.queries()}
         self.stores = {stored.id: _store(stored) for stored in log.register.stores()}
         self.streams: dict[str, StreamState] = {}
+        self._by_box: dict[tuple[Box, Terms], LiveQuery] | None = None
 
     def stream(self, name: str) -> StreamState:
         if name not in self.streams:
             self.streams[name] = self.log.stream(name)
         return self.streams[name]
+
+    def query_of(self, leaf: Leaf, terms: Terms) -> LiveQuery | None:
+        """The query whose answers a leaf reads; None where it reads a base stream."""
+        if isinstance(leaf, Source):
+            return self.queries.get(leaf.stream)
+        return self._stages()[leaf.input, terms]
+
+    def name_of(self, leaf: Leaf, settings: Mapping[str, str]) -> str:
+        """The stream that a leaf reads. Stages that treat errors otherwise have the same columns."""
+        if isinstance(leaf, Source):
+            return leaf.stream
+        return next(q.name for q in self.queries.values() if q.hidden and q.asked == leaf.input
+                    and dict(q.settings) == dict(settings))  # fmt: skip
+
+    def stage(self, keep: Keep, terms: Terms) -> LiveQuery | None:
+        """The stage that keeps an answer, if there is one already."""
+        return self._stages().get((keep.input, terms))
+
+    def plan_of(self, keep: Keep, terms: Terms) -> Box:
+        return self._stages()[keep.input, terms].plan
+
+    def _stages(self) -> dict[tuple[Box, Terms], LiveQuery]:
+        if self._by_box is None:
+            self._by_box = {(q.asked, q.terms): q for q in self.queries.values() if q.hidden}
+        return self._by_box
+
+    def inputs_of(self, box: Box, terms: Terms) -> list[LiveQuery]:
+        """The queries whose answers a stage reads."""
+        found = (self.query_of(leaf, terms) for leaf in leaves_of(box))
+        return [query for query in found if query is not None]
+
+    def readers_of(self, query: LiveQuery) -> list[LiveQuery]:
+        """The queries that read a query's answers, and those that read theirs."""
+        found: list[LiveQuery] = []
+        for other in self.queries.values():  # in the order in which they were made: inputs first
+            inputs = self.inputs_of(other.plan, other.terms)
+            if any(q is query or q in found for q in inputs):
+                found.append(other)
+        return found
+
+    def progress_at(self, name: str, bucket: int) -> int | None:
+        """The progress of a stream, base or derived, at the end of a bucket."""
+        query = self.queries.get(name)
+        if query is None:
+            return self.log.register.bounds_at(self.stream(name).id, bucket).progress
+        return progress_of(query.plan, {source: self.progress_at(source, bucket) for source in query.sources})
 
     def store_of(self, query: LiveQuery, box: Partials) -> LiveStore:
         """Where a query has its partials. Others may keep equal ones under other settings."""

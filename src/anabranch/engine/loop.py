@@ -13,7 +13,7 @@ from anabranch.model.errors import AnabranchError
 
 SHORTEST, LONGEST = 0.05, 0.5
 # Another engine is at work, or a query was dropped under a step: look again later.
-_PASSING = ("LEASE_HELD", "POSITION_CONFLICT")
+_PASSING = ("LEASE_HELD", "POSITION_CONFLICT", "FENCED")
 
 
 class Loop:

@@ -16,9 +16,9 @@ from anabranch.model.errors import AnabranchError
 class ExpressionRefused(Exception):
     """Spark does not accept an expression; whoever has the statement turns this into an error with a caret."""
 
-    def __init__(self, expression: Expression, error: PySparkException) -> None:
+    def __init__(self, expression: Expression, why: PySparkException | str) -> None:
         self.expression = expression
-        self.reason = spark_words(error)
+        self.reason = why if isinstance(why, str) else spark_words(why)
         super().__init__(self.reason)
 
 
@@ -29,7 +29,8 @@ def spark_words(error: BaseException) -> str:
     text = re.sub(r"\s*SQLSTATE: \w+", "", text)
     text = re.sub(r"(?<=[\[ ])`_\w+`(?:\.`\w+`)*,? ?", "", text)  # columns of ours are no help
     text = re.sub(r"; line \d+ pos \d+|,? \](?=\.)", lambda m: "]" if "]" in m[0] else "", text)
-    return " ".join(text.split())[:400].removesuffix(".")
+    text = re.sub(r"Did you mean one of the following\? \[\s*\]\.?", "", text)
+    return " ".join(text.split())[:400].strip().removesuffix(".")
 
 
 @contextmanager
@@ -47,21 +48,18 @@ def quietly() -> Iterator[None]:
             logger.disabled = was
 
 
-# Error classes with which Spark refuses a value, not a plan: the row is at fault.
-_ROW_ERRORS = (
-    "ARITHMETIC_OVERFLOW", "BINARY_ARITHMETIC_OVERFLOW", "CANNOT_PARSE", "CAST_INVALID_INPUT", "CAST_OVERFLOW",
-    "COMPARATOR_RETURNS_NULL", "CONVERSION_INVALID_INPUT", "DATETIME_OVERFLOW", "DELETION_NOT_TAKEN",
-    "DIVIDE_BY_ZERO", "DUPLICATED_MAP_KEY", "ELEMENT_AT_BY_INDEX_ZERO", "INTERVAL_", "INVALID_ARRAY_INDEX",
-    "INVALID_BITMAP", "INVALID_BOUNDARY", "INVALID_CONVERSION", "INVALID_DATETIME", "INVALID_FRACTION",
-    "INVALID_INDEX", "INVALID_PARAMETER_VALUE", "INVALID_URL", "INVALID_UTF8", "MALFORMED_", "MAP_KEY_DOES_NOT_EXIST",
-    "NULL_MAP_KEY", "NUMERIC_", "REGEX_", "REMAINDER_BY_ZERO", "SUM_OF", "USER_RAISED_EXCEPTION", "VARIANT_",
-)  # fmt: skip
+# What Spark says when a machine, a disk, a network or a person is at fault, and not the query.
+_NOT_THE_QUERY = re.compile(
+    r"No space left|OutOfMemory|ExecutorLost|Executor heartbeat|FetchFailed|FAILED_READ_FILE|FileNotFound|IOException"
+    r"|Input/output error|Too many open files|Connection re(?:fused|set)|Broken pipe|UNAVAILABLE|shut down|shutdown"
+    r"|cancelled|Python worker (?:exited|failed)|stopped SparkContext|no segment is known"
+)
 
 
-def is_row_error(error: BaseException) -> bool:
-    """Whether an expression failed on a value, as opposed to a machine, a disk or a plan."""
-    text = str(error)
-    return any(f"[{name}" in text or f"[{name.rstrip('_')}_" in text for name in _ROW_ERRORS)
+def is_query_error(error: BaseException) -> bool:
+    """Whether it is a query's own expressions that failed: on a value, or on what they make of it."""
+    spark = isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
+    return spark and not _NOT_THE_QUERY.search(str(error))
 
 
 def row_error(place: str, quoted: str | None, error: BaseException) -> AnabranchError:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.view import View
 from anabranch.diagram.query import Query
 from anabranch.diagram.sql.source_text import SourceText
 from anabranch.engine.advance import Advanced, Advancer
-from anabranch.engine.define import Defined, Definer
+from anabranch.engine.define import Defined, Definer, with_stages
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused
 from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
-from anabranch.engine.tables import changes_of, net, table_of_query
+from anabranch.engine.tables import changes_of, live_rows, net, table_of_query
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
-from anabranch.log.register import in_use
 from anabranch.model.errors import AnabranchError
 from anabranch.model.time import instant_text
+
+_ATTEMPTS = 5
 
 
 class Queries:
@@ -37,6 +42,7 @@ class Queries:
     def define(self, query: Query, source: SourceText) -> tuple[Definer, Defined]:
         """Analyse a query; mistakes in its expressions point into its text."""
         settings = self.session.query_settings()
+        query = replace(query, box=self._named(query.box))
         definer = Definer(Live(self.log), self.session.apart(settings), settings)
         try:
             return definer, definer.define(query)
@@ -44,9 +50,27 @@ class Queries:
             raise bad_expression(refused, source) from refused
 
     def create(self, query: Query, source: SourceText) -> None:
+        """Create a query. The same one again changes nothing; another one under its name is an error."""
         with self._stepping:  # what is kept must not change between being found and being used
+            query = replace(query, box=self._named(query.box))
+            there = Live(self.log).queries.get(query.name)
+            if there is not None and there.asks(query):
+                return
             definer, defined = self.define(query, source)
             definer.create(defined, source.text)
+
+    def _named(self, box: Box) -> Box:
+        """A diagram whose sources have the names that their streams have, in whatever case they were written."""
+        if isinstance(box, Source):
+            name = self.resolve(box.stream)
+            right = replace(box, stream=name)
+            return right if name.lower() == box.stream.lower() else View(right, box.stream)
+        return box.with_inputs(*map(self._named, box.inputs)) if box.inputs else box
+
+    def whole_plan(self, query: LiveQuery) -> Box:
+        """A query's diagram as it is computed, with that of the stages behind it."""
+        live = Live(self.log)
+        return with_stages(query.plan, lambda keep: live.plan_of(keep, query.terms))
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """The columns of a stream, base or derived, as queries see them."""
@@ -55,9 +79,10 @@ class Queries:
 
     def resolve(self, name: str) -> str:
         """A stream's name, also where its archive's was given or its case was not kept."""
-        known = {state.name.lower(): state.name for state in self.log.streams()}
-        known |= {archive.lower(): query for archive, query in self.archives().items()}
-        return known.get(name.lower(), name)
+        known = {archive.lower(): query for archive, query in self.archives().items()}
+        names = [state.name for state in self.log.streams()]
+        known |= {there.lower(): there for there in names}
+        return name if name in names else known.get(name.lower(), name)
 
     def archives(self) -> dict[str, str]:
         """The archives of the warehouse, and the queries whose tables they are."""
@@ -69,20 +94,19 @@ class Queries:
             self._drop(name)
 
     def _drop(self, name: str) -> None:
-        live = Live(self.log)
-        readers = [f"query {q.name!r}" for q in live.queries.values() if name in q.reads]
-        if readers:
-            raise in_use(name, readers)
-        query = live.queries.get(name)
+        name = self.resolve(name)
+        query = Live(self.log).queries.get(name)
         if query is None:
             self.log.drop_stream(name)
         else:
             self.log.register.drop_query(query.stored)
 
     def resume(self, name: str) -> None:
-        """Let a query that has halted try again from where it stopped."""
-        query = self.query(name)
-        self.log.register.resume(query.stored.id)
+        """Let a query that has halted try again from where it stopped; one that has not goes on as it does."""
+        live = Live(self.log)
+        behind = [q for q in live.queries.values() if q.hidden and self.query(name) in live.readers_of(q)]
+        for query in [*behind, self.query(name)]:
+            self.log.register.resume(query.stored.id)
 
     def query(self, name: str) -> LiveQuery:
         live = Live(self.log)
@@ -117,16 +141,26 @@ class Queries:
             return self._past(state, stime, position)
         live = Live(self.log, self.advancer.recipes)
         if name in live.queries:
-            query = live.queries[name]
-            with self.session.under(query.settings) as spark:  # its expressions keep meaning what they meant
-                return table_of_query(self.log, live, spark, query, include_open=include_open)
+            return self._answer(name, live, include_open=include_open)
         rows = self._base(state, None)
         return rows.selectExpr("*", "false AS _open") if include_open else rows
+
+    def _answer(self, name: str, live: Live, *, include_open: bool) -> DataFrame:
+        """The table of a query. Where a step was committed while it was planned, it is planned again."""
+        while True:
+            query = live.queries[name]
+            with self.session.under(query.settings) as spark:  # its expressions keep meaning what they meant
+                table = table_of_query(self.log, live, spark, query, include_open=include_open)
+            live = Live(self.log, self.advancer.recipes)
+            if name not in live.queries or live.queries[name].stored.bucket == query.stored.bucket:
+                return table
 
     def _base(self, state: StreamState, last: int | None) -> DataFrame:
         plan = self.log.plan(state.name, ReadRange(last_position=last, held=last is None))
         names = tuple(state.spec.schema.names)
-        if last is None and not self.log.has_revisions(state, 1, state.last_position):
+        if state.spec.key:
+            return live_rows(dataframe(self.session.spark, plan, self.log.root, log_columns=True), state.spec)
+        if last is None and not self.log.moments.has_revisions(state.id, 1, state.last_position):
             return dataframe(self.session.spark, plan, self.log.root)
         return net(dataframe(self.session.spark, plan, self.log.root, log_columns=True), names)
 
@@ -149,7 +183,7 @@ class Queries:
 
     def _position_at(self, state: StreamState, stime: int | None) -> int:
         assert stime is not None
-        position = self.log.position_at(state, stime)
+        position = self.log.moments.position_at(state.id, stime)
         if position is None:
             raise AnabranchError(
                 "HISTORY_GONE",
@@ -171,7 +205,7 @@ class Queries:
             return stable.orderBy("_position", "_ordinal")
         said = changes_of(self.log, self.session.spark, feed, None, None)
         if first is not None:
-            said = said.where(F.col("_bucket") >= self.log.bucket_of(state, first))
+            said = said.where(F.col("_bucket") >= self.log.moments.bucket_of(state.id, first))
         tentative = said.withColumns({"_stability": F.lit("tentative"), "_feed": F.col("_position")})
         tentative = tentative.withColumn("_position", F.lit(None).cast("bigint"))
         both = stable.withColumn("_feed", F.lit(0)).unionByName(tentative)
@@ -182,7 +216,14 @@ class Queries:
     def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
         """Process all that is waiting."""
         with self._stepping:
-            return self.advancer.advance(release=release, at_once=at_once)
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self.advancer.advance(release=release, at_once=at_once)
+                except AnabranchError as error:
+                    if error.id != "POSITION_CONFLICT":
+                        raise
+                    last = error  # another engine has dropped or made a query meanwhile: look again
+            raise last
 
 
 def bad_expression(refused: ExpressionRefused, source: SourceText) -> AnabranchError:

@@ -13,7 +13,7 @@ from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
-from anabranch.diagram.expression import Named
+from anabranch.diagram.expression import Expression, Named
 from anabranch.engine.guard import NO_GUARD, Guard
 from anabranch.engine.relation import Relation, listed, quoted
 
@@ -35,18 +35,26 @@ def lower_linear(box: Box, lower: Lower, guard: Guard = NO_GUARD) -> Relation:
             sql = f"SELECT {listed(below.names)} FROM {below.source} WHERE {guard.keeps(text)}"
             return Relation(sql, below.carried, below.columns, below.alias)
         case Map():
-            return mapped(lower(box.input), box.outputs, guard)
+            return mapped(lower(box.input), box.outputs, guard, time=box.time)
         case Union():
             return _united([lower(part) for part in box.parts])
     raise AssertionError(f"{type(box).__name__} is not linear")
 
 
-def mapped(below: Relation, outputs: Sequence[Named], guard: Guard = NO_GUARD, also: Sequence[str] = ()) -> Relation:
+def mapped(
+    below: Relation,
+    outputs: Sequence[Named],
+    guard: Guard = NO_GUARD,
+    also: Sequence[str] = (),
+    time: Expression | None = None,
+) -> Relation:
     """Project; what a row carries stays, except an aggregate's own columns."""
     below = guard.note(below, [output.expression.text for output in outputs])
     kept = [name for name in below.carried if not name.startswith(_ENDS) or name in also]
     made = [f"{guard.column(o.expression.text)} AS {quoted(o.name)}" for o in outputs]
-    sql = f"SELECT {', '.join([*map(quoted, kept), *made])} FROM {below.source}"
+    instead = {} if time is None else {"_event_time": f"{time} AS _event_time"}
+    carried = [instead.get(name, quoted(name)) for name in kept]
+    sql = f"SELECT {', '.join([*carried, *made])} FROM {below.source}"
     return Relation(sql, tuple(kept), tuple(o.name for o in outputs))
 
 

@@ -14,23 +14,29 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import progress_into, top_aggregate
 from anabranch.diagram.reach import EVERYTHING, Interval, dirty, needed
+from anabranch.diagram.stages import Leaf, boxes_of
+from anabranch.engine import settle
 from anabranch.engine.answers import NOTHING_SAID, Answers, Kept, Version
 from anabranch.engine.changes import ORDER, Emission, difference
 from anabranch.engine.emit import Written, write_buckets
-from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
+from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, SETTINGS, Guard
 from anabranch.engine.kept import Choice, Shelf
 from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
 from anabranch.engine.live import LiveQuery
-from anabranch.engine.mistakes import is_row_error
+from anabranch.engine.mistakes import is_query_error
+from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
+from anabranch.engine.settle import settled
 from anabranch.log.buckets import Bucket
 from anabranch.model.run import ChangeType
 from anabranch.model.schema import Schema
@@ -94,7 +100,7 @@ def say_groups(step: Step, query: LiveQuery) -> Saying:
     try:
         written = _difference(step, query, compared, ranges, NO_GUARD)
     except Exception as error:
-        if not query.guard.on or not is_row_error(error):
+        if not query.guard.on or not is_query_error(error):
             raise
         written = _difference(step, query, compared, ranges, query.guard)
     return Saying(tuple(written), compared.released)
@@ -150,18 +156,32 @@ def _difference(
 
         answers = Answers(compared.versions, kept, shelf.recipe, guard)
         said = leaves.frame(changes_between(answers, query, compared.emissions, state.spec.schema).sql)
+        failed = leaves.frame(_failed(answers, query, compared.emissions)) if guard.aside else None
     step.note_opened(query, choices)
     windowed = closes_of(query, compared.versions) is not None
     spread = _spread(spark, said, choices.values()) if windowed and not few else said.coalesce(1)
     ordered = spread.sortWithinPartitions(*ORDER).select(*state.spec.schema.names, "_change_type")
-    return write_buckets(ordered, step.layout(state), state.spec.schema, extra=CHANGE_TYPE)
+    written = write_buckets(ordered, step.layout(state), state.spec.schema, extra=CHANGE_TYPE)
+    return [*written, *write_aside(failed, step.layout(state))]
+
+
+def _failed(answers: Answers, query: LiveQuery, emissions: Sequence[Emission]) -> str:
+    """The results on which an expression fails, in the bucket in which they first do."""
+    rows = answers.lower(query.plan)
+    numbers = ", ".join(f"{e.version}, {e.bucket}L" for e in emissions)
+    failing = f"SELECT _id, {QUOTED}, {FAILED}, _version FROM {rows.source} WHERE {FAILED} IS NOT NULL"
+    first = f"SELECT {QUOTED}, {FAILED}, MIN(_version) AS _version FROM ({failing}) GROUP BY _id, {QUOTED}, {FAILED}"
+    bucket = f"ELEMENT_AT(MAP({numbers}), _version) AS _bucket"
+    return failed_rows(Relation(f"SELECT * FROM (SELECT *, {bucket} FROM ({first})) WHERE _bucket IS NOT NULL"))
 
 
 def changes_between(answers: Answers, query: LiveQuery, emissions: Sequence[Emission], schema: Schema) -> Relation:
     """What a query says from one version of its answer to the next."""
-    comparable = not any("MAP<" in field.type for field in schema)
     rows = answers.lower(query.plan)
-    return difference(rows, emissions, closes_of(query, answers.versions), comparable=comparable)
+    kinds = spark_schema(schema)
+    places = [T.StructField(f"c{n}", kinds[name].dataType) for n, name in enumerate(rows.columns)]
+    said = T.StructType([kinds["_event_time"], *places])
+    return difference(rows, emissions, closes_of(query, answers.versions), said)
 
 
 def closes_of(query: LiveQuery, versions: Sequence[Version]) -> list[int | None] | None:
@@ -177,7 +197,7 @@ def _only_fresh_matter(step: Step, query: LiveQuery, compared: Comparison) -> bo
 
     Not so where results are gathered, which depend on all groups below, or where changes wait from earlier steps.
     """
-    if any(isinstance(box, Aggregate) for box in query.plan.walk()):
+    if any(isinstance(box, Aggregate) for box in boxes_of(query.plan)):
         return False
     return all(store.came <= compared.versions[0].bucket for store in step.live.stores_of(query))
 
@@ -188,42 +208,48 @@ def _spread(spark: SparkSession, said: DataFrame, choices: Iterable[Choice]) -> 
     known = [choice.range for choice in choices if choice.range is not None]
     low, high = min((r[0] for r in known), default=0), max((r[1] for r in known), default=0)
     width = max((high - low) // parts, 1)
-    place = f"GREATEST(0, LEAST({parts - 1}, CAST((UNIX_MICROS(_event_time) - {low}L) DIV {width}L AS INT)))"
+    place = f"GREATEST(0, LEAST({parts - 1}, CAST((UNIX_MICROS(_at) - {low}L) DIV {width}L AS INT)))"
     return said.repartitionById(parts, F.expr(place))
 
 
-def say_rows(step: Step, query: LiveQuery, feeds: Mapping[str, Feed]) -> Saying:
+def say_rows(step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed]) -> Saying:
     """The changes of a query of linear boxes: each new row, as the boxes leave it."""
     if not any(feed.plan.segments for feed in feeds.values()):
         return Saying(released=step.upto)
     try:
         written = _rows(step, query, feeds, NO_GUARD)
     except Exception as error:
-        if not query.guard.on or not is_row_error(error):
+        if not query.guard.on or not is_query_error(error):
             raise
         written = _rows(step, query, feeds, query.guard)
     return Saying(tuple(written), step.upto, any(feed.revisions for feed in feeds.values()))
 
 
-def _rows(step: Step, query: LiveQuery, feeds: Mapping[str, Feed], guard: Guard) -> list[Written]:
+def _rows(step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed], guard: Guard) -> list[Written]:
     settings = {**query.settings, **SETTINGS} if guard.on else query.settings
     kernel = SparkKernel(step.session.apart(settings), step.log.root)
     few = sum(feed.rows for feed in feeds.values()) < SMALL
     state = step.log.stream_by_id(query.stored.stream_id)
     names = state.spec.schema.names
+    # Insertions are said in the order in which they came; revisions are first added up.
+    as_came = not any(feed.revisions for feed in feeds.values())
     with Leaves(kernel.spark) as leaves:
 
         def lower(box: Box) -> Relation:
-            if isinstance(box, Source):
-                return kernel.scan(leaves, feeds[box.stream], guard=guard, ordered=True, together=few)
+            if isinstance(box, Source | Keep):
+                return kernel.scan(leaves, box, feeds[box], guard=guard, ordered=as_came, together=few)
             return lower_linear(box, lower, guard)
 
         rows = lower(query.plan)
-        kind = f"CASE WHEN _weight < 0 THEN '{ChangeType.DELETE}' ELSE '{ChangeType.INSERT}' END AS _change_type"
-        where = f" WHERE {FAILED} IS NULL" if guard.aside else ""
-        said = leaves.frame(f"SELECT {listed(names)}, _position, _ordinal, {kind} FROM {rows.source}{where}")
+        good = Relation(f"SELECT * FROM {rows.source} WHERE {FAILED} IS NULL") if guard.aside else rows
+        if as_came:
+            order: tuple[str, ...] = ("_bucket", "_position", "_ordinal")
+            changes = f"SELECT {listed([*names, *order[1:]])}, '{ChangeType.INSERT}' AS _change_type FROM {good.source}"
+        else:
+            order = settle.ORDER
+            changes = settled(good, query.columns, spark_schema(state.spec.schema)).sql
+        said = leaves.frame(changes)
         failed = leaves.frame(failed_rows(rows)) if guard.aside else None
-    order = ["_bucket", "_position", "_ordinal"]
     spread = said.coalesce(1) if few else said.repartitionByRange(*order)
     ordered = spread.sortWithinPartitions(*order).select(*names, "_change_type")
     written = write_buckets(ordered, step.layout(state), state.spec.schema, extra=CHANGE_TYPE)

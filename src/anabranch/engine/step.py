@@ -15,17 +15,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
+from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import progress_of, sources_of
 from anabranch.diagram.query import OnError
+from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.define import Definer
 from anabranch.engine.emit import Written
 from anabranch.engine.guard import SETTINGS, Guard
 from anabranch.engine.kept import Choice
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel, failed_rows, prepare_partials
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
-from anabranch.engine.mistakes import is_row_error, quietly, row_error
-from anabranch.engine.relation import Leaves
+from anabranch.engine.mistakes import is_query_error, quietly, row_error
+from anabranch.engine.relation import Leaves, Relation
+from anabranch.engine.rows import lower_linear
 from anabranch.engine.saying import Saying, say_groups, say_rows
 from anabranch.engine.session import Session
 from anabranch.log.buckets import Bounds, Bucket
@@ -37,7 +41,7 @@ from anabranch.log.register import reader_of
 from anabranch.log.segments import SegmentLayout
 from anabranch.log.steps import Move, Output, Reading
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunDraft, RunKind, Segment
+from anabranch.model.run import LoggedSegment, RunDraft, RunKind, Segment
 
 
 @dataclass
@@ -65,31 +69,48 @@ class Step:
         self.upto = buckets[-1].number
         self.live = Live(log, recipes)
         self.taken = Taken()
+        # A store may be further behind than all queries that run, if the one that used it has halted.
+        furthest = min((s.came for s in self.live.stores.values()), default=self.upto)
+        earlier = log.register.buckets_after(min(furthest, buckets[0].number - 1))
+        self._stimes = {bucket.number: bucket.stime for bucket in earlier if bucket.number <= self.upto}
 
     def run(self) -> Taken:
         """Process and commit; on an error nothing of the step remains."""
         try:
             with quietly():
-                for store in self.live.stores.values():
-                    self._parallel(store)
-                for query in self.live.queries.values():
-                    self._serial(query)
+                for query in self.live.queries.values():  # in the order in which they were made: inputs first
+                    self._take(query)
             self._commit()
-        except BaseException:
+        except BaseException as error:
             for intent in self.taken.intents:
                 self.log.intents.release(intent)
+            if isinstance(error, AnabranchError) and error.id == "UNKNOWN_STREAM":
+                raise _dropped(error) from error
             raise
         for intent in self.taken.intents:
             self.log.intents.forget(intent)
         return self.taken
 
+    def _take(self, query: LiveQuery) -> None:
+        """A query through all phases, if everything that it reads has come as far."""
+        inputs = self.live.inputs_of(query.plan, query.terms)
+        if all(self._came(before) >= self.upto for before in inputs):
+            for store in self.live.stores_of(query):
+                self._parallel(store)
+            self._serial(query)
+
+    def _came(self, query: LiveQuery) -> int:
+        moved = (m.after for m in self.taken.moves if m.kind == "query" and m.id == query.stored.id)
+        return max([query.came, *moved])
+
     # Parallel.
 
     def _parallel(self, store: LiveStore) -> None:
         users = [query for query in self.live.users_of(store) if not query.halted]
-        if store.came >= self.upto or not users:
+        done = any(m.kind == "store" and m.id == store.stored.id for m in self.taken.moves)
+        if done or store.came >= self.upto or not users:
             return
-        feeds = {name: self.feed(name, store.stored.bucket, store.came) for name in sources_of(store.box)}
+        feeds = {leaf: self.feed(leaf, store) for leaf in leaves_of(store.box)}
         try:
             written = self._partials(store, feeds)
         except Exception as error:
@@ -98,11 +119,10 @@ class Step:
         by_bucket: dict[int, list[Written]] = {}
         for part in written:
             by_bucket.setdefault(part.bucket, []).append(part)
-        stimes = {bucket.number: bucket.stime for bucket in self.buckets}
         for bucket, parts in sorted(by_bucket.items()):
             panes = [list(pane) for part in parts for pane in part.panes]
             draft = RunDraft(
-                RunKind.PARTIALS, tuple(p.segment for p in parts), bucket=bucket, stime=stimes[bucket],
+                RunKind.PARTIALS, tuple(p.segment for p in parts), bucket=bucket, stime=self._stimes[bucket],
                 progress=self._progress(sources_of(store.box), bucket, store.box), cause={"panes": panes},
             )  # fmt: skip
             self.taken.outputs.append(Output(store.stored.stream_id, draft, self._intent_of(store.stored.stream_id)))
@@ -110,9 +130,8 @@ class Step:
         self.taken.moves.append(Move("store", store.stored.id, store.stored.bucket, self.upto))
         self._read(reader_of(store.stored), feeds)
 
-    def _partials(self, store: LiveStore, feeds: Mapping[str, Feed]) -> list[Written]:
-        waiting = {name: feed for name, feed in feeds.items() if feed.plan.segments}
-        if not waiting:
+    def _partials(self, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> list[Written]:
+        if not any(feed.plan.segments for feed in feeds.values()):
             return []
         state = self._state(store.stored.stream_id)
         kernel = SparkKernel(self.session.apart(store.settings), self.log.root)
@@ -123,34 +142,40 @@ class Step:
             return list(kernel.partials(job).partials)
         except Exception as error:
             guard = Guard(store.on_error)
-            if not guard.on or not is_row_error(error):
+            if not guard.on or not is_query_error(error):
                 raise
             return self._guarded(store, job, guard)
 
     def _guarded(self, store: LiveStore, job: PartialJob, guard: Guard) -> list[Written]:
         """The same job again, with expressions that fail row by row."""
         kernel = SparkKernel(self.session.apart({**store.settings, **SETTINGS}), self.log.root)
-        query = next(q for q in self.live.users_of(store) if not q.halted)
-        aside = self.layout(self._state(query.stored.stream_id))
+        users = [query for query in self.live.users_of(store) if not query.halted]
+        aside = tuple(self.layout(self._state(query.stored.stream_id)) for query in users) if guard.aside else ()
         done = kernel.partials(replace(job, guard=guard, aside=aside))
-        self._set_aside(query, done.aside)
+        for query, written in zip(users, done.aside, strict=False):
+            self._set_aside(query, written)
         return list(done.partials)
 
     def _set_aside(self, query: LiveQuery, aside: Sequence[Written]) -> None:
-        stimes = {bucket.number: bucket.stime for bucket in self.buckets}
         for part in aside:
-            draft = RunDraft(RunKind.ROWS, (part.segment,), bucket=part.bucket, stime=stimes[part.bucket],
+            draft = RunDraft(RunKind.ROWS, (part.segment,), bucket=part.bucket, stime=self._stimes[part.bucket],
                              progress=self._progress(query.sources, part.bucket, query.plan))  # fmt: skip
             stream_id = query.stored.stream_id
             self.taken.outputs.append(Output(stream_id, draft, self._intent_of(stream_id)))
 
-    def feed(self, name: str, bucket: int | None, came: int) -> Feed:
+    def feed(self, leaf: Leaf, reader: LiveQuery | LiveStore) -> Feed:
         """What the step's buckets hold of a stream, for a reader that has come so far."""
+        bucket, came = reader.stored.bucket, reader.came
+        # A reader that is new takes everything that was there before in its first bucket.
+        first = min(number for number in self._stimes if number > came)
+        query = self.live.query_of(leaf, reader.terms)
+        if query is not None:
+            return self._said(query, bucket, first)
+        assert isinstance(leaf, Source)
+        name = leaf.stream
         stream = self.live.stream(name)
         bounds = self.log.register.bounds_after(stream.id, came, self.upto)
         if bucket is None:
-            # A reader that is new takes everything that was there before in its first bucket.
-            first = next(b.number for b in self.buckets if b.number > came)
             before = self.log.register.bounds_at(stream.id, first)
             later = [b for b in bounds if b.bucket > first]
             bounds = [Bounds(first, 0, before.end, before.progress), *later]
@@ -159,23 +184,44 @@ class Step:
         # A new query takes what is held; what came later is held for those that wait for it.
         wanted = ReadRange(first_position=bounds[0].start + 1, last_position=bounds[-1].end, held=bucket is None)
         plan = self.log.plan(name, wanted)
-        revised = self.log.has_revisions(stream, bounds[0].start + 1, bounds[-1].end)
+        revised = self.log.moments.has_revisions(stream.id, bounds[0].start + 1, bounds[-1].end)
         return Feed(plan, tuple(bounds), revised)
 
-    def _read(self, reader: str, feeds: Mapping[str, Feed]) -> None:
-        for name, feed in feeds.items():
-            if feed.bounds:
-                self.taken.readings.append(Reading(self.live.stream(name).id, reader, feed.bounds[-1].end))
+    def _said(self, query: LiveQuery, since: int | None, first: int) -> Feed:
+        """What a query has said after a bucket, in earlier steps and in this one."""
+        stream = self._state(query.stored.stream_id)
+        start = None if since is None else self.log.moments.first_after(stream.id, since)
+        committed: tuple[LoggedSegment, ...] = ()
+        if since is None or start is not None:
+            committed = self.log.plan(stream.name, ReadRange(first_position=start, held=True)).segments
+        fresh = [
+            LoggedSegment(segment, None, None)
+            for output in self.taken.outputs
+            if output.stream_id == stream.id
+            for segment in output.draft.data
+        ]
+        plan = ReadPlan(stream.spec, ReadRange(), (*committed, *fresh))
+        last = self.upto if query.came > self.upto else None
+        return Feed(plan, revisions=True, derived=True, first=first if since is None else None, last=last)
+
+    def _read(self, reader: str, feeds: Mapping[Leaf, Feed]) -> None:
+        for leaf, feed in feeds.items():
+            if feed.derived:
+                # What this step has said itself has no positions yet: it is let go of by the next one.
+                said = self.log.stream(feed.plan.spec.name)
+                self.taken.readings.append(Reading(said.id, reader, said.last_position))
+            elif feed.bounds and isinstance(leaf, Source):
+                self.taken.readings.append(Reading(self.live.stream(leaf.stream).id, reader, feed.bounds[-1].end))
 
     # Serial and repair.
 
     def _serial(self, query: LiveQuery) -> None:
         if query.halted or query.came >= self.upto or any(q is query for q, _ in self.taken.halted):
             return
-        feeds: dict[str, Feed] = {}
+        feeds: dict[Leaf, Feed] = {}
         try:
             if query.linear:
-                feeds = {name: self.feed(name, query.stored.bucket, query.came) for name in query.sources}
+                feeds = {leaf: self.feed(leaf, query) for leaf in query.leaves}
                 saying = say_rows(self, query, feeds)
             else:
                 saying = say_groups(self, query)
@@ -183,7 +229,7 @@ class Step:
             self._halt([query], error, feeds, None)
             return
         self._say(query, saying)
-        self._read(query.name, feeds)
+        self._read(reader_of(query.stored), feeds)
 
     def _say(self, query: LiveQuery, saying: Saying) -> None:
         written: dict[int, list[Segment]] = {}
@@ -203,7 +249,7 @@ class Step:
             draft = RunDraft(kind, tuple(segments), bucket=bucket.number, stime=bucket.stime, progress=progress)
             intent = self._intent_of(state.id) if segments else None
             self.taken.outputs.append(Output(state.id, draft, intent))
-            self.taken.changes += draft.rows
+            self.taken.changes += 0 if query.hidden else draft.rows
         self.taken.moves.append(
             Move("query", query.stored.id, query.stored.bucket, self.upto, released=saying.released)
         )
@@ -211,8 +257,8 @@ class Step:
     # What both share.
 
     def progress_at(self, sources: Sequence[str], bucket: int) -> dict[str, int | None]:
-        """The progress of base streams at the end of a bucket."""
-        return {name: self.log.register.bounds_at(self.live.stream(name).id, bucket).progress for name in sources}
+        """The progress of streams at the end of a bucket."""
+        return {name: self.live.progress_at(name, bucket) for name in sources}
 
     def _progress(self, sources: Sequence[str], bucket: int, box: Box) -> int | None:
         return progress_of(box, self.progress_at(sources, bucket))
@@ -243,22 +289,37 @@ class Step:
         return self.log.layout(state, intent)
 
     def _halt(
-        self, queries: Sequence[LiveQuery], error: Exception, feeds: Mapping[str, Feed], store: LiveStore | None
+        self, queries: Sequence[LiveQuery], error: Exception, feeds: Mapping[Leaf, Feed], store: LiveStore | None
     ) -> None:
-        """Stop queries at their position, if it is their expressions that failed."""
-        if not is_row_error(error):
+        """Stop queries, and those that read their answers, if it is their expressions that failed."""
+        if not is_query_error(error):
             raise error
-        quoted = None if store is None else self._quoted(store.box, feeds, store.settings)
-        for query in queries:
-            self.taken.halted.append((query, row_error(f"query {query.name!r}", quoted, error)))
+        quoted = self._quoted(queries[0], feeds, store)
+        readers = [reader for query in queries for reader in self.live.readers_of(query)]
+        known = [query for query, _ in self.taken.halted]
+        for query in [*queries, *readers]:
+            if not query.halted and query not in known:
+                known.append(query)
+                self.taken.halted.append((query, row_error(f"query {query.name!r}", quoted, error)))
 
-    def _quoted(self, box: Partials, feeds: Mapping[str, Feed], settings: Mapping[str, str]) -> str | None:
-        """A row on which an expression fails, as JSON."""
+    def _quoted(self, query: LiveQuery, feeds: Mapping[Leaf, Feed], store: LiveStore | None) -> str | None:
+        """A row on which an expression fails, as JSON; None where it is a result on which one fails."""
+        if not feeds:
+            return None
         guard = Guard(OnError.QUARANTINE)
-        kernel = SparkKernel(self.session.apart({**settings, **SETTINGS}), self.log.root)
+        kernel = SparkKernel(self.session.apart({**query.settings, **SETTINGS}), self.log.root)
         with Leaves(kernel.spark) as leaves:
-            recipe = Definer(self.live, kernel.spark, settings).recipe_of(leaves, box)
-            rows = prepare_partials(box, lambda s: kernel.scan(leaves, feeds[s], guard=guard), recipe.ties, guard)
+
+            def lower(box: Box) -> Relation:
+                if isinstance(box, Source | Keep):
+                    return kernel.scan(leaves, box, feeds[box], guard=guard)
+                return lower_linear(box, lower, guard)
+
+            if store is None:
+                rows = lower(query.plan)
+            else:
+                recipe = Definer(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
+                rows = prepare_partials(store.box, lower, recipe.ties, guard)
             found = leaves.frame(failed_rows(rows)).first()
         return None if found is None else f"{found.row}, which {found._reason}"
 
@@ -270,3 +331,13 @@ class Step:
                 self.log.intents.release(intent)
         for query, error in taken.halted:
             self.log.register.halt(self.lease, [query.stored.id], error)
+
+
+def _dropped(error: AnabranchError) -> AnabranchError:
+    return AnabranchError(
+        "POSITION_CONFLICT",
+        place="step of the engine",
+        need="the streams that were there when it began",
+        got=f"no {error.got} any more",
+        next_step="Advance again; nothing was committed.",
+    )

@@ -22,6 +22,7 @@ from anabranch.log.buckets import BASE
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
 from anabranch.model.run import ChangeType
+from anabranch.model.stream import StreamSpec
 
 CHANGE_COLUMNS = ("_change_type", "_stability", "_bucket", "_ordinal", "_position", "_stime")
 _TAKEN = (ChangeType.DELETE.value, ChangeType.UPDATE_PREIMAGE.value)
@@ -34,7 +35,7 @@ def table_of_query(log: Log, live: Live, spark: SparkSession, query: LiveQuery, 
         rows = net(changes_of(log, spark, state, None, None), query.columns)
         return rows.withColumn("_open", F.lit(False)) if include_open else rows
     bucket = query.stored.bucket if query.stored.bucket is not None else -1
-    progress = {s: log.register.bounds_at(live.stream(s).id, bucket).progress for s in query.sources}
+    progress = {s: live.progress_at(s, bucket) for s in query.sources}
     version = Version(bucket, progress, open=include_open)
     ranges = needed(query.plan, _closed(query, version))
 
@@ -77,6 +78,15 @@ def changes_of(log: Log, spark: SparkSession, state: StreamState, first: int | N
     if state.role == BASE:  # a base stream's rows are in no bucket of their own
         frame = frame.withColumn("_bucket", F.lit(None).cast("bigint"))
     return frame.select(*own, *CHANGE_COLUMNS)
+
+
+def live_rows(messages: DataFrame, spec: StreamSpec) -> DataFrame:
+    """The rows of a stream with a key that are alive: of each key the latest version, unless that one deletes."""
+    own = [f"`{name}`" for name in spec.schema.names]
+    latest = F.max_by(F.struct("_change_type", *own), F.struct("_stime", "_position", "_ordinal"))
+    found = messages.groupBy(*(f"`{name}`" for name in spec.key)).agg(latest.alias("_latest"))
+    alive = found.where(F.col("_latest._change_type") != ChangeType.DELETE.value)
+    return alive.select(*(F.col(f"_latest.{name}") for name in own))
 
 
 def net(changes: DataFrame, columns: tuple[str, ...]) -> DataFrame:

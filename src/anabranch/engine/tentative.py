@@ -19,6 +19,7 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import sources_of
 from anabranch.diagram.reach import Interval, dirty, needed
+from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.answers import Answers, Kept, Version
 from anabranch.engine.changes import ORDER, Emission
 from anabranch.engine.define import Definer
@@ -26,7 +27,7 @@ from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.kept import Shelf
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel
 from anabranch.engine.live import Live, LiveQuery, LiveStore
-from anabranch.engine.mistakes import is_row_error, quietly
+from anabranch.engine.mistakes import is_query_error, quietly
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
@@ -125,7 +126,9 @@ class Tentative:
         said = 0
         for query in self.live.queries.values():
             ids = now.ids(query.sources)
-            if not ids or query.halted or query.stored.bucket is None or query.stored.tentative is not None:
+            if not ids or query.halted or not query.speculates or query.stored.bucket is None:
+                continue
+            if query.stored.tentative is not None:
                 continue
             try:
                 with quietly():
@@ -133,7 +136,7 @@ class Tentative:
                         self._partials(store, now)
                     self._say(query, now, ids)
             except Exception as error:
-                if not is_row_error(error):
+                if not is_query_error(error):
                     raise
                 continue  # an expression fails on a row that may never be committed: say nothing of it
             said += 1
@@ -150,8 +153,11 @@ class Tentative:
     def _reduce_item(self, store: LiveStore, source: str, item: OverlayItem) -> None:
         state = self.log.stream_by_id(store.stored.stream_id)
         kernel = SparkKernel(self.session.apart(store.settings), self.log.root)
-        feeds = {name: self._feed(name, ()) for name in sources_of(store.box)}
-        feeds[source] = self._feed(source, (item,))
+        feeds: dict[Leaf, Feed] = {
+            leaf: self._feed(leaf, (item,) if leaf.stream == source else ())
+            for leaf in leaves_of(store.box)
+            if isinstance(leaf, Source)
+        }
         with Leaves(kernel.spark) as leaves:
             recipe = Definer(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
         with self.log.intents.lasting(state.id) as intent:
@@ -159,9 +165,9 @@ class Tentative:
             written = [w.segment for w in kernel.partials(job).partials]
             self.log.overlays.add_derived(self.lease, state.id, item, self.log.entry_point, written, intent.id)
 
-    def _feed(self, name: str, items: Sequence[OverlayItem]) -> Feed:
+    def _feed(self, leaf: Source, items: Sequence[OverlayItem]) -> Feed:
         segments = tuple(s for item in items for s in item.segments)
-        plan = ReadPlan(self.live.stream(name).spec, ReadRange(), segments)
+        plan = ReadPlan(self.live.stream(leaf.stream).spec, ReadRange(), segments)
         bounds = (Bounds(UNCOMMITTED, 0, 0, None),)
         return Feed(plan, bounds, any(item.revisions for item in items))
 
@@ -211,7 +217,7 @@ class Tentative:
 
             def lower(box: Box) -> Relation:
                 if isinstance(box, Source):
-                    return kernel.scan(leaves, self._feed(box.stream, now.items.get(box.stream, ())))
+                    return kernel.scan(leaves, box, self._feed(box, now.items.get(box.stream, ())))
                 return lower_linear(box, lower)
 
             rows = lower(query.plan)

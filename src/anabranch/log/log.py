@@ -7,6 +7,7 @@ same warehouse open, and any number of threads may share one `Log`.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from anabranch.log.commit import commit_run
 from anabranch.log.headers import header_from
 from anabranch.log.intents import LEASE_US, Intent, Intents
 from anabranch.log.leases import Leases
+from anabranch.log.moments import Moments
 from anabranch.log.reading import ReadPlan, ReadRange, plan_read
 from anabranch.log.references import verify
 from anabranch.log.segments import SegmentLayout
@@ -82,6 +84,7 @@ class Log:
         self.leases = Leases(self.catalog, clock)
         self.register = register.Register(self.catalog, clock)
         self.overlays = overlays.Overlays(self.catalog, clock)
+        self.moments = Moments(self.catalog)
 
     # Streams.
 
@@ -104,8 +107,16 @@ class Log:
 
     def stream_by_id(self, stream_id: int) -> StreamState:
         with self.catalog.read() as connection:
-            query = sa.select(tables.streams).where(tables.streams.c.id == stream_id)
-            return self._state(connection, connection.execute(query).one())
+            row = connection.execute(sa.select(tables.streams).where(tables.streams.c.id == stream_id)).first()
+            if row is None:
+                raise AnabranchError(
+                    "POSITION_CONFLICT",
+                    place=f"stream number {stream_id}",
+                    need="a stream that is there",
+                    got="one that was dropped meanwhile",
+                    next_step="Try again.",
+                )
+            return self._state(connection, row)
 
     def streams(self) -> list[StreamState]:
         """Base and derived streams; the partial results behind them are nobody's to read."""
@@ -118,7 +129,8 @@ class Log:
         """Forget a stream and its rows. Refused while a query, subscription or view reads it."""
         with self.catalog.write() as connection:
             row = self._row(connection, name)
-            readers = [f"{p.kind} {p.name!r}" for p in positions.positions_of(connection, row.id)]
+            readers = [f"query {name!r}" for name in register.readers_of(connection, name)]
+            readers += [f"{p.kind} {p.name!r}" for p in positions.positions_of(connection, row.id) if p.kind != "query"]
             readers += [f"view {v.name!r}" for v in views.views_of(connection, row.id)]
             if readers:
                 raise register.in_use(name, readers)
@@ -241,36 +253,6 @@ class Log:
                     found.setdefault(logged.segment.path, logged)
         return list(found.values())
 
-    def position_at(self, stream: StreamState, stime: int) -> int | None:
-        """The last position stamped at or before a stream time; None if that lies within folded headers."""
-        runs = tables.runs
-        mine = runs.c.stream_id == stream.id
-        with self.catalog.read() as connection:
-            last = connection.execute(
-                sa.select(sa.func.max(runs.c.position)).where(mine, runs.c.stime <= stime)
-            ).scalar()  # fmt: skip
-            first = connection.execute(sa.select(runs).where(mine).order_by(runs.c.position).limit(1)).first()
-        if last is None and first is not None and first.first_position < first.position:
-            return None
-        return last or 0
-
-    def bucket_of(self, stream: StreamState, position: int) -> int:
-        """The bucket of the first run at or after a position of a derived stream."""
-        runs = tables.runs
-        query = sa.select(runs.c.bucket).where(runs.c.stream_id == stream.id, runs.c.position >= position)
-        with self.catalog.read() as connection:
-            return int(connection.execute(query.order_by(runs.c.position).limit(1)).scalar() or 1 << 62)
-
-    def has_revisions(self, stream: StreamState, first: int, last: int) -> bool:
-        """Whether some run in a range of positions may hold anything but insertions."""
-        runs = tables.runs
-        revised = runs.c.kind.in_([str(RunKind.REVISIONS), str(RunKind.COMPACTED)])
-        query = sa.select(runs.c.position).where(
-            runs.c.stream_id == stream.id, runs.c.position >= first, runs.c.first_position <= last, revised
-        )
-        with self.catalog.read() as connection:
-            return connection.execute(query.limit(1)).first() is not None
-
     # Views and positions.
 
     def create_view(self, view: views.View) -> views.View:
@@ -366,7 +348,9 @@ def _bound(instant: int) -> int | None:
 def _make_root(root: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
-    except PermissionError as error:
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         raise AnabranchError(
             "BAD_ARGUMENT",
             place=f"warehouse {root}",

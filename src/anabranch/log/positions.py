@@ -57,9 +57,10 @@ def set_position(connection: sa.Connection, stream_id: int, name: str, position:
 
 
 def drop_position(connection: sa.Connection, stream_id: int, name: str) -> bool:
+    """Let a holder go. Queries let go of their own positions themselves."""
     table = tables.positions
-    gone = connection.execute(table.delete().where(table.c.stream_id == stream_id, table.c.name == name))
-    return gone.rowcount > 0
+    here = (table.c.stream_id == stream_id) & (table.c.name == name) & (table.c.kind != "query")
+    return connection.execute(table.delete().where(here)).rowcount > 0
 
 
 def positions_of(connection: sa.Connection, stream_id: int) -> Sequence[Position]:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.model.errors import AnabranchError
 
-DERIVED, PARTIALS, TENTATIVE = "derived", "partials", "tentative"
+DERIVED, KEPT, PARTIALS, TENTATIVE = "derived", "kept", "partials", "tentative"
 
 
 @dataclass(frozen=True)

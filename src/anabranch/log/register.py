@@ -18,7 +18,7 @@ from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.intents import ENDED
 from anabranch.log.leases import Lease, require_lease
-from anabranch.log.queries import DERIVED, PARTIALS, StoredPartials, StoredQuery
+from anabranch.log.queries import DERIVED, KEPT, PARTIALS, StoredPartials, StoredQuery
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunHeader, Segment
 from anabranch.model.schema import Schema
@@ -32,6 +32,16 @@ class NewStore:
     schema: Schema
     event_time: str
     definition: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class NewQuery:
+    """A query that is to be created, or a stage behind it, whose name has a dot; the stores that it uses, or needs."""
+
+    spec: StreamSpec
+    definition: Mapping[str, Any]
+    stores: Sequence[int | NewStore] = ()
+    archive: str | None = None
 
 
 class Register:
@@ -49,27 +59,32 @@ class Register:
         with self.catalog.read() as connection:
             return queries.all_stores(connection)
 
-    def create_query(
-        self,
-        spec: StreamSpec,
-        definition: Mapping[str, Any],
-        stores: Sequence[int | NewStore],
-        archive: str | None = None,
-    ) -> None:
-        """Create a query with its output stream, and the stores that it needs and does not find."""
+    def create_queries(self, wanted: Sequence[NewQuery]) -> None:
+        """Create queries with their output streams, and the stores that they need and do not find, or nothing.
+
+        A stage that is there already, because another engine has just made it, is shared.
+        """
         with self.catalog.write() as connection:
-            require_free(connection, spec.name)
-            if archive is not None:
-                require_free(connection, archive)
-            used = []
-            for store in stores:
-                used.append(store if isinstance(store, int) else self._make_store(connection, store))
-            stream_id = insert_stream(connection, spec, DERIVED)
-            created = {**definition, "after": buckets.last_recorded(connection)}
-            # A dot keeps the name apart from all that people can choose.
-            feed = replace(spec, name=f"tentative.{stream_id}")
-            feed_id = insert_stream(connection, feed, queries.TENTATIVE)
-            queries.insert_query(connection, spec.name, stream_id, feed_id, created, used)
+            known = {query.name for query in queries.all_queries(connection)}
+            for query in wanted:
+                if not (query.spec.name in known and "." in query.spec.name):
+                    self._create(connection, query)
+
+    def _create(self, connection: sa.Connection, query: NewQuery) -> None:
+        spec = query.spec
+        require_free(connection, spec.name)
+        _require_there(connection, query)
+        if query.archive is not None:
+            require_free(connection, query.archive)
+        used = []
+        for store in query.stores:
+            used.append(store if isinstance(store, int) else self._make_store(connection, store))
+        # A dot keeps the name apart from all that people can choose.
+        stream_id = insert_stream(connection, spec, KEPT if "." in spec.name else DERIVED)
+        created = {**query.definition, "archive": query.archive, "after": buckets.last_recorded(connection)}
+        feed = replace(spec, name=f"tentative.{stream_id}")
+        feed_id = insert_stream(connection, feed, queries.TENTATIVE)
+        queries.insert_query(connection, spec.name, stream_id, feed_id, created, used)
 
     def _make_store(self, connection: sa.Connection, store: NewStore) -> int:
         last = connection.execute(sa.select(sa.func.max(tables.streams.c.id))).scalar() or 0
@@ -80,23 +95,29 @@ class Register:
         return queries.insert_store(connection, stream_id, definition)
 
     def drop_query(self, query: StoredQuery) -> None:
-        """Forget a query, what it has said, and the partial results that only it has used."""
+        """Forget a query, what it has said, and the stages and partial results that only it has used."""
         now = self.clock()
         with self.catalog.write() as connection:
-            readers = [
-                f"{p.kind} {p.name!r}" for p in positions.positions_of(connection, query.stream_id) if p.kind != "query"
-            ]
+            held = positions.positions_of(connection, query.stream_id)
+            readers = [f"query {name!r}" for name in readers_of(connection, query.name)]
+            readers += [f"{p.kind} {p.name!r}" for p in held if p.kind != "query"]
             if readers:
                 raise in_use(query.name, readers)
-            gone = queries.delete_query(connection, query)
-            for stream_id in [query.stream_id, query.feed_id, *(store.stream_id for store in gone)]:
-                delete_stream(connection, stream_id, now)
-            readers_gone = [query.name, *(reader_of(store) for store in gone)]
-            connection.execute(
-                tables.positions.delete().where(
-                    tables.positions.c.kind == "query", tables.positions.c.name.in_(readers_gone)
-                )
+            self._forget(connection, query, now)
+            for stage in reversed(queries.all_queries(connection)):  # readers before what they read
+                if "." in stage.name and not _readers(connection, stage.name):
+                    self._forget(connection, stage, now)
+
+    def _forget(self, connection: sa.Connection, query: StoredQuery, now: int) -> None:
+        gone = queries.delete_query(connection, query)
+        for stream_id in [query.stream_id, query.feed_id, *(store.stream_id for store in gone)]:
+            delete_stream(connection, stream_id, now)
+        readers_gone = [reader_of(query), *(reader_of(store) for store in gone)]
+        connection.execute(
+            tables.positions.delete().where(
+                tables.positions.c.kind == "query", tables.positions.c.name.in_(readers_gone)
             )
+        )
 
     def halt(self, lease: Lease, query_ids: Sequence[int], error: AnabranchError) -> None:
         with self.catalog.write() as connection:
@@ -149,9 +170,9 @@ class Register:
         return steps.commit_step(self.catalog, self.clock, lease, moves, readings, outputs)
 
 
-def reader_of(store: StoredPartials) -> str:
-    """The name under which a store holds its positions."""
-    return f"partials {store.id}"
+def reader_of(reader: StoredQuery | StoredPartials) -> str:
+    """The name under which a query or a store holds its positions; two words, which people's names are not."""
+    return f"query {reader.name}" if isinstance(reader, StoredQuery) else f"partials {reader.id}"
 
 
 def insert_stream(connection: sa.Connection, spec: StreamSpec, role: str) -> int:
@@ -197,11 +218,39 @@ def delete_stream(connection: sa.Connection, stream_id: int, now: int) -> None:
     connection.execute(tables.streams.delete().where(tables.streams.c.id == stream_id))
 
 
+def _readers(connection: sa.Connection, name: str) -> list[StoredQuery]:
+    """The queries that read a stream, base or derived, and the stages behind them."""
+    return [q for q in queries.all_queries(connection) if name in q.definition.get("reads", {})]
+
+
+def readers_of(connection: sa.Connection, name: str) -> list[str]:
+    """The queries, as people named them, that read a stream."""
+    found = _readers(connection, name)
+    behind = [reader for stage in found if "." in stage.name for reader in readers_of(connection, stage.name)]
+    return list(dict.fromkeys([*(q.name for q in found if "." not in q.name), *behind]))
+
+
+def _require_there(connection: sa.Connection, query: NewQuery) -> None:
+    """What a query was defined on may have been dropped, or made anew, by another engine meanwhile."""
+    now = {row.name: row.id for row in connection.execute(sa.select(tables.streams.c.name, tables.streams.c.id))}
+    gone = [name for name, number in query.definition.get("reads", {}).items() if number not in (None, now.get(name))]
+    stores = {store.id for store in queries.all_stores(connection)}
+    if gone or any(isinstance(store, int) and store not in stores for store in query.stores):
+        raise AnabranchError(
+            "POSITION_CONFLICT",
+            place=f"query {query.spec.name!r}",
+            need="the streams on which it was defined",
+            got=f"others, since {', '.join(gone) or 'a query that it shares results with'} was dropped meanwhile",
+            next_step="Create it again; nothing was created.",
+        )
+
+
 def require_free(connection: sa.Connection, name: str) -> None:
     """A name is a stream's, a query's or an archive's, never two things'."""
-    if connection.execute(sa.select(tables.streams.c.id).where(tables.streams.c.name == name)).first():
+    same = sa.func.lower(tables.streams.c.name) == name.lower()
+    if connection.execute(sa.select(tables.streams.c.id).where(same)).first():
         raise name_taken(name, "a stream")
-    if any(q.definition.get("archive") == name for q in queries.all_queries(connection)):
+    if any((q.definition.get("archive") or "").lower() == name.lower() for q in queries.all_queries(connection)):
         raise name_taken(name, "an archive")
 
 
@@ -211,7 +260,7 @@ def name_taken(name: str, by: str) -> AnabranchError:
         place=f"stream {name!r}",
         need="a name that is free",
         got=f"the name of {by}",
-        next_step="Choose another name, or drop the other one first.",
+        next_step="Choose another name, drop the other one first, or write IF NOT EXISTS.",
     )
 
 

@@ -31,6 +31,11 @@ class Call:
         """What it computes, whatever its result is called."""
         return self.function, self.arguments, self.where
 
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """What is evaluated for each row."""
+        return (*self.arguments, *([self.where] if self.where else []))
+
     def __str__(self) -> str:
         inside = ", ".join(map(str, self.arguments)) or "*"
         return f"{self.function}({inside})" + (f" FILTER (WHERE {self.where})" if self.where else "")

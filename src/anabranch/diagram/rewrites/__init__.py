@@ -2,8 +2,9 @@
 
 Each rewrite takes a diagram and what is known of the warehouse, and gives a diagram that means the same
 and a note for every change that it made. The order matters: derived streams are opened into the
-diagrams behind them, aggregates over aggregates become one where that is legal, what can be partial is
-made partial, and partials that somebody keeps already are used instead of kept again.
+diagrams behind them, streams with keys become their live rows, aggregates over aggregates become one
+where that is legal, answers that must be read again are kept, what can be partial is made partial, and
+partials that somebody keeps already are used instead of kept again.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.rewrites.keep import keep
 from anabranch.diagram.rewrites.known import Known, Note, Rewrite
 from anabranch.diagram.rewrites.open_views import open_views
 from anabranch.diagram.rewrites.partial_form import partial_form
+from anabranch.diagram.rewrites.resolve import resolve
 from anabranch.diagram.rewrites.roll_up import roll_up
 from anabranch.diagram.rewrites.stack import stack
 
-REWRITES: tuple[Rewrite, ...] = (open_views, stack, partial_form, roll_up)
+# Of the whole diagram, down to the base streams.
+WHOLE: tuple[Rewrite, ...] = (open_views, resolve, stack, keep)
+# Of each stage by itself. What is kept stays as it was asked for, so that equal answers are kept once.
+STAGE: tuple[Rewrite, ...] = (partial_form, roll_up)
+REWRITES = WHOLE + STAGE
 
 
 @dataclass(frozen=True)
@@ -26,10 +33,10 @@ class Rewritten:
     notes: tuple[Note, ...]
 
 
-def rewrite(box: Box, known: Known) -> Rewritten:
-    """Apply every rewrite in turn."""
+def rewrite(box: Box, known: Known, steps: tuple[Rewrite, ...] = REWRITES) -> Rewritten:
+    """Apply rewrites in turn; without a choice, all that there are."""
     notes: list[Note] = []
-    for step in REWRITES:
+    for step in steps:
         box, said = step(box, known)
         notes += said
     return Rewritten(box, tuple(notes))

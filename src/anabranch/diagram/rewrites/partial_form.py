@@ -37,4 +37,4 @@ def partial_form(box: Box, known: Known) -> tuple[Box, list[Note]]:
             tuple((call.name, kept.name) for call, kept in zip(box.calls, calls, strict=True)),
         )
 
-    return bottom_up(box, change), notes
+    return bottom_up(box, change, below_kept=False), notes

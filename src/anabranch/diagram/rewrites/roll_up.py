@@ -5,16 +5,21 @@ same rows are kept for another query.
 After:  Consolidate(5 minutes, keys) over those Partials(1 minute): their partial results are reduced.
 
 It is legal when the kept partials come from the same rows, their pane divides the wanted one, and they
-have the wanted keys and calls, perhaps among others: a roll-up by time, by keys, or both.
+have the wanted keys and calls, perhaps among others: a roll-up by time, by keys, or both. What they have
+beside the wanted ones must not be able to fail, or a query would halt for what it never asked.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+from anabranch.diagram.aggregates import LAWS, Grade
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.rewrites.known import Known, Note, bottom_up
+
+_PLAIN = re.compile(r"\s*(?:\w+|`[^`]+`)\s*")
 
 
 def roll_up(box: Box, known: Known) -> tuple[Box, list[Note]]:
@@ -41,7 +46,7 @@ def roll_up(box: Box, known: Known) -> tuple[Box, list[Note]]:
             calls=tuple((name, wanted_calls[inner]) for name, inner in box.calls),
         )
 
-    return bottom_up(box, change), notes
+    return bottom_up(box, change, below_kept=False), notes
 
 
 def serves(kept: Partials, wanted: Partials) -> bool:
@@ -52,4 +57,13 @@ def serves(kept: Partials, wanted: Partials) -> bool:
         and kept.input == wanted.input
         and {key.expression for key in wanted.keys} <= {key.expression for key in kept.keys}
         and {call.meaning for call in wanted.calls} <= {call.meaning for call in kept.calls}
+        and _harmless(kept, wanted)
     )
+
+
+def _harmless(kept: Partials, wanted: Partials) -> bool:
+    """Whether what kept partials compute beside the wanted ones is plain columns, and takes what those take."""
+    asked = {key.expression for key in wanted.keys} | {e for call in wanted.calls for e in call.expressions}
+    beside = [key.expression for key in kept.keys] + [e for call in kept.calls for e in call.expressions]
+    grades = {LAWS[call.function].grade for call in kept.calls} - {LAWS[call.function].grade for call in wanted.calls}
+    return Grade.MERGEABLE not in grades and all(e in asked or _PLAIN.fullmatch(e.text) for e in beside)

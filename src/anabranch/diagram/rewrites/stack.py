@@ -12,6 +12,8 @@ answers (max over count).
 
 from __future__ import annotations
 
+import re
+
 from anabranch.diagram.aggregates import LAWS
 from anabranch.diagram.boxes.aggregate import Aggregate, Call
 from anabranch.diagram.boxes.box import Box
@@ -46,6 +48,7 @@ def stack(box: Box, known: Known) -> tuple[Box, list[Note]]:
 
 def _merged(outer: Aggregate) -> Aggregate:
     columns, inner = _through(outer.input)
+    qualifiers = _qualifiers(outer.input)
     if outer.window is None or inner.window is None:
         if outer.window is not inner.window:
             raise _Illegal("a running aggregate and a window do not share panes")
@@ -56,8 +59,8 @@ def _merged(outer: Aggregate) -> Aggregate:
     return Aggregate(
         inner.input,
         outer.window,
-        tuple(_key(key, columns, inner) for key in outer.keys),
-        tuple(_call(call, columns, inner) for call in outer.calls),
+        tuple(_key(key, columns, qualifiers, inner) for key in outer.keys),
+        tuple(_call(call, columns, qualifiers, inner) for call in outer.calls),
     )
 
 
@@ -76,23 +79,36 @@ def _through(box: Box) -> tuple[dict[str, str], Aggregate]:
     return {name: below_name for name, below_name in known.items() if below_name is not None}, inner
 
 
-def _column(text: str, columns: dict[str, str]) -> str | None:
-    bare = text.strip().strip("`").lower().rpartition(".")[2]
-    return columns.get(bare)
+def _qualifiers(box: Box) -> set[str]:
+    """The name that may stand before a column: the view's, unless a column with fields has the same."""
+    if not isinstance(box, View):
+        return set()
+    return {box.name.lower()} - {name.lower() for name in box.columns}
 
 
-def _key(key: Named, columns: dict[str, str], inner: Aggregate) -> Named:
-    name = _column(key.expression.text, columns)
+_PLAIN = re.compile(r"(?:(?P<of>`[^`]+`|\w+)\s*\.\s*)?(?P<name>`[^`]+`|\w+)")
+
+
+def _column(text: str, columns: dict[str, str], qualifiers: set[str]) -> str | None:
+    """The inner column that a text names; None if it is anything but a plain column."""
+    found = _PLAIN.fullmatch(text.strip())
+    if found is None or (found["of"] and found["of"].strip("`").lower() not in qualifiers):
+        return None
+    return columns.get(found["name"].strip("`").lower())
+
+
+def _key(key: Named, columns: dict[str, str], qualifiers: set[str], inner: Aggregate) -> Named:
+    name = _column(key.expression.text, columns, qualifiers)
     found = next((k for k in inner.keys if k.name == name), None)
     if found is None:
         raise _Illegal(f"{key.expression} is not one of the inner keys")
     return Named(key.name, found.expression)
 
 
-def _call(call: Call, columns: dict[str, str], inner: Aggregate) -> Call:
+def _call(call: Call, columns: dict[str, str], qualifiers: set[str], inner: Aggregate) -> Call:
     if call.where is not None:
         raise _Illegal(f"{call} chooses among finished results")
-    name = _column(call.arguments[0].text, columns) if len(call.arguments) == 1 else None
+    name = _column(call.arguments[0].text, columns, qualifiers) if len(call.arguments) == 1 else None
     found = next((c for c in inner.calls if c.name == name), None)
     if found is None:
         raise _Illegal(f"{call} is not over a plain result of the inner aggregate")

@@ -18,7 +18,8 @@ from anabranch.diagram.sql.words import token_at
 from anabranch.model.errors import AnabranchError
 
 _WINDOW_ENDS = {"cq_close": "_close", "cq_open": "_open"}
-_THERE_ARE = f"There are {', '.join(sorted({*LAWS, *ALIASES} - {'count_distinct'}))}, and count(DISTINCT ...)."
+_CALLED = sorted({*(law.name for law in LAWS.values() if not law.ours), *ALIASES} - {"count_distinct"})
+_THERE_ARE = f"There are {', '.join(_CALLED)}, and count(DISTINCT ...)."
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """From text to statements.
 
 What begins like a question is a snapshot, which Spark reads as it is. The other statements are ours, and
-begin with CREATE STREAM, DROP STREAM, SHOW, DESCRIBE or EXPLAIN.
+begin with CREATE STREAM, DROP STREAM, RESUME STREAM, SHOW, DESCRIBE or EXPLAIN.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from anabranch.diagram.sql.statements import (
     Describe,
     Drop,
     Explain,
+    Resume,
     ShowStreams,
     Snapshot,
     Statement,
@@ -24,9 +25,10 @@ from anabranch.diagram.sql.tokens import Kind, Token, tokenize
 from anabranch.model.errors import AnabranchError
 
 _QUESTIONS = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE", "("))
-_OURS = ("CREATE", "DROP", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "WITH")
+_OURS = ("CREATE", "DROP", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "WITH")
 _THERE_IS = (
-    "There are CREATE STREAM, DROP STREAM, SHOW STREAMS, DESCRIBE, EXPLAIN and SELECT; rows come in with append()."
+    "There are CREATE STREAM, DROP STREAM, RESUME STREAM, SHOW STREAMS, DESCRIBE, EXPLAIN and SELECT; "
+    "rows come in with append()."
 )
 
 
@@ -79,6 +81,9 @@ def _short(cursor: Cursor) -> Statement:
         cursor.expect("STREAM", next_step=_THERE_IS)
         if_exists = cursor.accept("IF", "EXISTS")
         return Drop(cursor.source, checked_name(cursor, "stream"), if_exists)
+    if cursor.accept("RESUME"):
+        cursor.expect("STREAM", next_step=_THERE_IS)
+        return Resume(cursor.source, checked_name(cursor, "stream"))
     if cursor.accept("SHOW"):
         cursor.expect("STREAMS", next_step=_THERE_IS)
         return ShowStreams(cursor.source)

@@ -14,9 +14,10 @@ from anabranch.diagram.boxes.aggregate import Call
 from anabranch.diagram.expression import Expression
 from anabranch.diagram.sql.calls import Asked, Found, find
 from anabranch.diagram.sql.fragment import Fragment, outermost
+from anabranch.diagram.sql.names import is_column, written
 from anabranch.diagram.sql.scope import Scope, Unit
 from anabranch.diagram.sql.tokens import Kind, Token
-from anabranch.diagram.sql.words import ATOM, BETWEEN_OPERANDS, RANKS
+from anabranch.diagram.sql.words import ATOM, BETWEEN_OPERANDS, RANKS, token_at
 from anabranch.model.errors import AnabranchError
 
 _OPENERS = frozenset(("(", "[", ",", "->", "=>"))
@@ -78,10 +79,21 @@ class Rewriter:
                 self._check(fragment, units[i])
                 i += 1
                 continue
-            spans.append((start, end, text))
+            spans.append((start, end, text + self._field(fragment, start, end)))
             while i < len(units) and units[i].start < end:
                 i += 1
         return Expression(_replaced(fragment, spans), fragment.at)
+
+    def _field(self, fragment: Fragment, start: int, end: int) -> str:
+        """What follows a replaced argument of struct(...), so that its field has the name that Spark would give it."""
+        tokens = fragment.tokens
+        opened, place = _enclosing(tokens, start)
+        whole = token_at(tokens, start - 1).word in ("(", ",") and token_at(tokens, end).word in (")", ",")
+        if not whole or opened is None or token_at(tokens, opened - 1).word != "STRUCT":
+            return ""
+        said = fragment.part(start, end)
+        known = [name for name in self.scope.columns if name.lower() == said.tokens[-1].value.lower()]
+        return f" AS {written(known[0])}" if known and is_column(said) else f" AS col{place}"
 
     def _column(self, fragment: Fragment, found: Found) -> str:
         if isinstance(found.what, str):
@@ -121,6 +133,18 @@ class Rewriter:
                 got=f"{said.squeezed!r}, which is neither grouped nor aggregated",
                 next_step=f"Add it to GROUP BY, or take an aggregate of it, such as max({said.squeezed}).",
             )
+
+
+def _enclosing(tokens: tuple[Token, ...], i: int) -> tuple[int | None, int]:
+    """Where the innermost parenthesis around a token opens, and which of its arguments, from 1, the token begins."""
+    depth, place = 0, 1
+    for at in range(i - 1, -1, -1):
+        word = tokens[at].word
+        depth += (word in (")", "]")) - (word in ("(", "["))
+        if depth < 0:
+            return at, place
+        place += depth == 0 and word == ","
+    return None, place
 
 
 def no_window(fragment: Fragment, found: Found) -> AnabranchError:

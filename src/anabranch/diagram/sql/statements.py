@@ -52,6 +52,13 @@ class Drop(Statement):
 
 
 @dataclass(frozen=True)
+class Resume(Statement):
+    """`RESUME STREAM name`: let a query that has halted try again."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class ShowStreams(Statement):
     """`SHOW STREAMS`."""
 
