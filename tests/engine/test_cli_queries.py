@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import anabranch as ab
 from anabranch.cli import main as cli
 from anabranch.cli.changes import lines, paired
-from anabranch.cli.follow import Directory
+from anabranch.cli.follow import LINE_US, Directory
 from anabranch.cli.tail import Feed
 from anabranch.cli.values import value_json, value_text
 from anabranch.log.log import Log
@@ -111,13 +111,18 @@ def test_an_application_follows_a_directory(app: Path, warm_spark: Any) -> None:
     (files / "c.csv").write_text("campaign,ts\n2,2026-01-01T12:03:30Z\n")
     (files / "broken.csv").write_text("campaign,ts\nx,nonsense\n")
     (files / "d.csv.tmp").write_text("not yet")
-    first = good("run", "app.sql", "--follow", "in", "--once")
-    assert "Stream counts was created." in first
-    assert "skipped broken.csv: FILE_UNREADABLE" in first
-    assert "3 files, 31 rows, 2 changes; 1 file skipped." in first
+    (files / "half.csv").write_text("campaign,ts\n2,2026-01-01T12:03")
+    first = run("run", "app.sql", "--follow", "in", "--once")
+    assert first.exit_code == 1, "a script can tell that something was left out"
+    assert "Stream counts was created." in first.stdout
+    assert "skipped broken.csv: FILE_UNREADABLE" in first.stderr
+    assert "waits half.csv: its last line has no end." in first.stderr
+    assert "3 files, 31 rows, 2 changes; 2 files skipped." in first.stdout
+    (files / "half.csv").unlink()
 
     write(files / "web-1" / "late.jsonl", 0, 5)
     (files / "broken.csv").write_text("campaign,ts\n1,2026-01-01T12:03:31Z\n")
+    os.utime(files / "c.csv")  # the same as it was
     second = good("run", "app.sql", "--follow", "in", "--once")
     assert "Stream counts is there already." in second
     assert "In all 2 files, 6 rows, 2 changes." in second
@@ -243,7 +248,7 @@ def beside(other: Callable[[], None], command: Callable[[], str]) -> str:
 def test_files_wait_until_they_are_quiet(tmp_path: Path) -> None:
     directory = Directory(tmp_path)
     for name in ("new.csv", "_hidden.csv", ".hidden.csv", "x.part", "x.tmp"):
-        (tmp_path / name).write_text("x")
+        (tmp_path / name).write_text("x\n")
     (tmp_path / "_temporary").mkdir()
     (tmp_path / "_temporary" / "x.csv").write_text("x")
     written = (tmp_path / "new.csv").stat().st_mtime_ns // 1_000
@@ -258,8 +263,16 @@ def test_files_wait_until_they_are_quiet(tmp_path: Path) -> None:
     directory.loaded(again, stime=100)
     os.utime(file.path, ns=(0, 200_000))
     assert directory.waiting(written, 10) == []
-    assert [f.name for f in directory.changed()] == ["new.csv"]
-    assert directory.changed() == []
+    assert directory.changed(lambda file: False) == [], "only touched"
+    os.utime(file.path, ns=(0, 300_000))
+    directory.waiting(written, 10)
+    assert [f.name for f in directory.changed(lambda file: True)] == ["new.csv"]
+    assert directory.changed(lambda file: True) == [], "each is told once"
+    (tmp_path / "half.csv").write_text("x\n1")
+    os.utime(tmp_path / "half.csv", ns=(0, written * 1_000))
+    assert directory.waiting(written + 20, 10) == []
+    assert [f.name for f in directory.unfinished] == ["half.csv"]
+    assert [f.name for f in directory.waiting(written + LINE_US, 10)] == ["half.csv"]
 
 
 def test_changes_are_told_apart_by_colour_too() -> None:

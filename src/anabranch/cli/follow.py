@@ -19,7 +19,7 @@ from anabranch.model.run import RunHeader, RunId
 
 _UNFINISHED = (".tmp", ".part")
 _TEXT = (".csv", ".json", ".jsonl", ".ndjson")
-_LINE_US = 10_000_000  # how long a text that ends within a line must have been left alone
+LINE_US = 10_000_000  # how long a text that ends within a line must have been left alone
 _LONGEST = 200  # an entry point's name is bounded; longer paths are known by their hash
 
 # What is wrong with one file. Everything else, such as a full disk, ends the follower.
@@ -71,6 +71,7 @@ class Directory:
 
     root: Path
     taken: dict[str, int] = field(default_factory=dict)  # the entry points that the log has, and when it got them
+    unfinished: list[File] = field(default_factory=list)  # at the last look: texts that end within a line
     _done: dict[Path, Mark] = field(default_factory=dict)
     _seen: dict[Path, Mark] = field(default_factory=dict)
 
@@ -80,7 +81,9 @@ class Directory:
         last, self._seen = self._seen, {file.path: file.mark for file in found}
         new = [f for f in found if self._done.get(f.path) != f.mark and f.run_id.entry_point not in self.taken]
         still = [f for f in new if last.get(f.path) == f.mark or now - f.changed_at >= quiet]
-        return [f for f in still if now - f.changed_at >= _LINE_US or f.ends_whole()]
+        whole = [f for f in still if now - f.changed_at >= LINE_US or f.ends_whole()]
+        self.unfinished = [f for f in still if f not in whole]
+        return whole
 
     def changed(self, differs: Callable[[File], bool]) -> list[File]:
         """The files that the last look found changed since they were loaded; each is told once.

@@ -13,7 +13,7 @@ from rich.console import Console
 from anabranch.api.engine import Engine, connect
 from anabranch.api.stream import Stream
 from anabranch.cli.application import Application, create
-from anabranch.cli.follow import Directory, File, load, open_directory
+from anabranch.cli.follow import LINE_US, Directory, File, load, open_directory
 from anabranch.cli.interrupt import until_interrupted
 from anabranch.cli.show import console, count, warehouse_options, warn, warn_of_halted
 from anabranch.cli.texts import read_text
@@ -23,7 +23,7 @@ from anabranch.log.buckets import BASE
 from anabranch.log.clock import system_clock
 from anabranch.log.log import Log
 from anabranch.model.errors import AnabranchError
-from anabranch.model.time import duration_us, instant_text
+from anabranch.model.time import duration_text, duration_us, instant_text
 
 _AT_ONCE = 100  # files in one bucket at most, so that a long backlog shows progress
 
@@ -159,6 +159,11 @@ class _Runner:
             for file in self.feeder.directory.changed(self._differs):
                 warn("changed", f"{file.name}: the log refers to the file as it was when it was loaded, and its stream "
                      "cannot be read until it is that again. Put it back, and new rows into a new file")  # fmt: skip
+            for file in self.feeder.directory.unfinished:
+                if file.name not in self.skipped:
+                    self.skipped.add(file.name)
+                    warn("waits", f"{file.name}: its last line has no end. It is loaded when it has one, or when the "
+                         f"file was left alone for {duration_text(LINE_US)}")  # fmt: skip
         for start in range(0, max(len(waiting), 1), _AT_ONCE):
             yield waiting[start : start + _AT_ONCE]
 
