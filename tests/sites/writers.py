@@ -13,6 +13,7 @@ from typing import Any
 from anabranch.log import units
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadRange
+from anabranch.log.register import NewQuery
 from anabranch.log.steps import Move, Output, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind
@@ -102,7 +103,7 @@ def engine_process(place: str, catalog: str | None, pipe: Connection) -> None:
     """Take the lease, prepare a step, and commit it when told to."""
     with Log(place, catalog) as log:
         base = log.stream("impsns")
-        log.register.create_query(make_spec("derived"), {"archive": None}, [])
+        log.register.create_queries([NewQuery(make_spec("derived"), {})])
         (query,) = log.register.queries()
         lease = log.leases.acquire("first engine")
         read = sum(s.segment.rows for s in log.plan("impsns", ReadRange()).segments)
