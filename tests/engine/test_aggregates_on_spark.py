@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import anabranch as ab
-from anabranch.engine.live import Live
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -81,12 +80,31 @@ def test_deletions_subtract_where_partials_can(engine: ab.Engine, s: ab.Stream) 
     assert (row.c, row.s, row.a, row.v, row.m, row.u) == (3, 6, 0.6 / 3, 1.0, 2.0, 3)
 
 
-def test_a_deletion_halts_a_query_that_cannot_take_it(engine: ab.Engine, s: ab.Stream) -> None:
-    engine.sql("CREATE STREAM q AS SELECT max(n) AS m, cq_close(*) AS t FROM s <SLICES '1 minute'>")
-    s.append(rows([(1, 0.1)]))
-    assert engine.advance().halted == ()
-    s.append(rows([(1, 0.1)], _change_type="delete"))
-    assert engine.advance().halted == ("q",)
-    halted = Live(engine._log).queries["q"].stored.halted
-    assert halted is not None
-    assert "DELETION_NOT_TAKEN" in halted["got"]
+def test_a_deletion_makes_again_what_does_not_subtract(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql("""CREATE STREAM q AS SELECT max(n) AS m, min(n) AS l, first(n) AS f, last(d) AS e, count(*) AS c,
+        median(n) AS u, approx_count_distinct(n) AS a, cq_close(*) AS t FROM s <SLICES '1 minute'>""")
+    engine.sql("CREATE STREAM r AS SELECT n % 2 AS odd, max(n) AS m FROM s GROUP BY n % 2")
+    s.append(rows([(5, 0.1), (9, 0.2), (2, 0.3)]))
+    engine.advance()
+    s.append(rows([(9, 0.2)] * 2, _change_type="delete")[1:])
+    engine.advance()
+    assert sorted(tuple(row) for row in engine.table("r").collect()) == [(0, 2), (1, 5)]
+    s.append(rows([(7, 0.7)]))
+    engine.advance()
+    for value, d in ((5, 0.1), (2, 0.3)):
+        at = 0 if value == 5 else 2
+        s.append(rows([(value, d)] * 3, _change_type="delete")[at : at + 1])
+    engine.advance()
+    assert [tuple(row) for row in engine.table("r").collect()] == [(1, 7)], "a group of which no row is left is gone"
+    row = closed(engine, s)
+    assert (row.m, row.l, row.f, row.e, row.c, row.u, row.a) == (7, 7, 7, 0.7, 1, 7.0, 1)
+
+
+def test_resets_outlast_reductions(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql("CREATE STREAM q AS SELECT max(n) AS m, count(DISTINCT n) AS c FROM s")
+    for step in range(20):
+        s.append(rows([(step, 0.5)]))
+        engine.advance()
+        s.append(rows([(step, 0.5)], _change_type="delete") if step != 3 else rows([(3, 0.25)]))
+        engine.advance()
+    assert [tuple(row) for row in engine.table("q").collect()] == [(3, 1)]

@@ -96,3 +96,27 @@ def test_queries_over_the_same_key_share_their_live_rows_and_leave_nothing_behin
         engine.sql(f"DROP STREAM {name}")
     assert (engine._log.register.queries(), engine._log.register.stores()) == ([], [])
     engine.sql("DROP STREAM orders")
+
+
+def test_without_a_key_a_deletion_waits_for_a_row_that_equals_it(engine: ab.Engine) -> None:
+    engine.sql("CREATE STREAM s (k INT, m MAP<STRING, INT>, ts TIMESTAMP) EVENT TIME ts")
+    engine.sql("CREATE STREAM l AS SELECT k, m FROM s")
+    engine.sql("CREATE STREAM c AS SELECT count(*) AS c, max(k) AS m, sum(k) AS s FROM s")
+    stream = engine.stream("s")
+
+    def row(k: int, kind: str = "insert") -> dict[str, Any]:
+        return {"k": k, "m": {"a": k, "b": 1}, "ts": ZERO, "_change_type": kind}
+
+    told = []
+    for rows in ([row(7, "delete"), row(5)], [row(7)], [row(7)], [row(7), row(7, "delete")], [row(7, "delete")]):
+        stream.append(rows)
+        engine.advance()
+        told.append((sorted(r.k for r in engine.table("l").collect()), table(engine, "c")))
+    assert told == [
+        ([5], [(1, 5, 5)]),  # nobody is there to be deleted
+        ([5], [(1, 5, 5)]),  # the row that was deleted before it came
+        ([5, 7], [(2, 7, 12)]),
+        ([5, 7], [(2, 7, 12)]),
+        ([5], [(1, 5, 5)]),
+    ]
+    assert [row[:2] for row in said(engine, "l")] == [("insert", 5), ("insert", 7), ("delete", 7)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch.diagram.boxes.aggregate import Aggregate, Call
 from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
@@ -19,21 +20,10 @@ from anabranch.model.window import Window
 _KINDS = {
     kind.__name__: kind
     for kind in (
-        Source,
-        View,
-        Keep,
-        Filter,
-        Map,
-        Union,
-        Aggregate,
-        Partials,
-        Consolidate,
-        Call,
-        Expression,
-        Named,
-        Window,
+        Source, View, Keep, Filter, Map, Union, Join, Aggregate, Partials, Consolidate,
+        Side, Band, Call, Expression, Named, Window,
     )
-}
+}  # fmt: skip
 
 
 def to_json(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
@@ -40,6 +41,8 @@ def _boxes(box: Box, first: str, rest: str) -> Iterator[tuple[str, str]]:
 def _phase(box: Box) -> str:
     if isinstance(box, Partials):
         return "parallel: keeps partial results"
+    if isinstance(box, Join):
+        return "serial: compares new rows with those of the other side"
     if isinstance(box, Aggregate):
         return "serial: gathers finished results"
     if isinstance(box, Consolidate):
@@ -65,6 +68,8 @@ def _words(box: Box) -> list[str]:
             return [f"Map {', '.join(map(str, box.outputs))}"]
         case Union():
             return ["Union"]
+        case Join():
+            return [_join(box)]
         case Partials():
             pane = "all of time" if box.pane is None else f"panes of {duration_text(box.pane)}"
             keys = [str(key.expression) for key in box.keys]
@@ -77,6 +82,14 @@ def _words(box: Box) -> list[str]:
             calls = ", ".join(f"{call.name} = {call}" for call in box.calls)
             return [f"Aggregate {calls}{_by([str(key) for key in box.keys])}{_over(box.window)}"]
     raise AssertionError(f"no drawing for {type(box).__name__}")
+
+
+def _join(box: Join) -> str:
+    said = ("Left outer join of " if box.outer else "Join of ") + ", ".join(side.name for side in box.sides)
+    said += f" on {box.on}" if box.on else ""
+    if box.within is not None:
+        said += f" within {duration_text(box.within)}"
+    return said + (f" within {box.between.low} and {box.between.high}" if box.between else "")
 
 
 def _by(keys: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
 """How progress passes through boxes (design of the two clocks: docs/concepts.md).
 
-Filter, Map and View pass it on, Union takes the minimum, an aggregate over windows gives the next
-unclosed close minus one microsecond, and a running one passes on what it has.
+Filter, Map and View pass it on, Union and Join take the minimum, a left outer Join less its band, an
+aggregate over windows gives the next unclosed close minus one microsecond, and a running one passes on
+what it has.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate
 from anabranch.diagram.boxes.source import Source
@@ -22,6 +24,8 @@ def progress_of(box: Box, streams: Mapping[str, int | None]) -> int | None:
         return streams.get(box.stream)
     before = progress_into(box, streams)
     window = window_of(box)
+    if isinstance(box, Join) and box.outer and box.within is not None and before is not None:
+        return before - box.within  # a left row may still be said without a partner
     return window.progress(before) if window else before
 
 
@@ -40,7 +44,8 @@ def has_event_time(box: Box) -> bool:
         return True
     if isinstance(box, Aggregate | Consolidate):
         return box.window is not None
-    return all(map(has_event_time, box.inputs))
+    some = any if isinstance(box, Join) else all  # a pair has the event time of either
+    return some(map(has_event_time, box.inputs))
 
 
 def window_of(box: Box) -> Window | None:

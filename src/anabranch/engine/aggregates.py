@@ -107,7 +107,9 @@ def lower(calls: Sequence[Call], arguments: Mapping[str, Sequence[Argument]], ti
 
 
 def takes_deletions(calls: Sequence[Call]) -> bool:
-    return all(LAWS[call.function].grade is not Grade.MERGEABLE for call in calls)
+    """Whether partial results subtract; what a rewrite makes of messages is never deleted from."""
+    laws = [LAWS[call.function] for call in calls]
+    return all(law.grade is not Grade.MERGEABLE or law.ours for law in laws)
 
 
 def _weight_where(condition: str) -> str:

@@ -19,6 +19,7 @@ from anabranch.engine.aggregates import Lowered
 from anabranch.engine.groups import Recipe, finished, merged, partial, prepared, windowed
 from anabranch.engine.guard import NO_GUARD, Guard
 from anabranch.engine.relation import Relation, listed
+from anabranch.engine.resets import counting
 from anabranch.engine.rows import lower_linear
 from anabranch.model.window import Window
 
@@ -45,6 +46,7 @@ class Kept:
     lowered: Lowered
     fresh: Relation | None = None  # those that came since the first version: only their groups can have changed
     together: bool = False  # whether what is left of the rows is best handled in one task
+    resets: bool = False  # whether some of them may say that earlier ones count no more
 
 
 class Answers:
@@ -76,15 +78,19 @@ class Answers:
         lowered = kept.lowered.narrowed([call for _, call in box.calls])
         keys = [name for name, _ in box.keys]
         measures = [c for c in kept.rows.carried if c.startswith(("_m", "_i", "_set")) or c == "_n"]
+        source, also = kept.rows, ["_bucket"]
+        if kept.resets:  # of the partials' own groups, before they are rolled up
+            source, also = self._versioned(source, ["_bucket"]), ["_version"]
+            source = counting(source, ["_version", "_pane", *(key.name for key in box.input.keys)])
         renamed = [f"{inner} AS {name}" for name, inner in box.keys]
-        sql = f"SELECT {', '.join(['_bucket', '_pane', *renamed, *measures])} FROM {kept.rows.source}"
-        rows = Relation(sql, ("_bucket", "_pane", *keys, *measures))
+        sql = f"SELECT {', '.join([*also, '_pane', *renamed, *measures])} FROM {source.source}"
+        rows = Relation(sql, (*also, "_pane", *keys, *measures))
         ends: list[str] = []
         if box.window is not None:
             rows, ends = windowed(rows, box.window, "_pane"), ["_open", "_close"]
         if kept.fresh is not None:
             rows = self._changed(rows, kept.fresh, box, kept.together)
-        rows = self._versioned(rows)
+        rows = rows if kept.resets else self._versioned(rows)
         if box.window is not None:
             rows = self._closed(rows, box)
         by = ["_version", *ends, *keys]
@@ -143,9 +149,9 @@ class Answers:
         said = {key.name: str(key.expression) for key in box.keys} | {call.name: str(call) for call in box.calls}
         return self._identified(finished(groups, made_of.lowered, by, results, empty=alone), box.window, keys, said)
 
-    def _versioned(self, rows: Relation) -> Relation:
+    def _versioned(self, rows: Relation, also: Sequence[str] = ()) -> Relation:
         """Each partial result once for every version in which it counts."""
-        kept = [name for name in rows.carried if name != "_bucket"]
+        kept = [name for name in rows.carried if name != "_bucket" or name in also]
         if len(self.versions) == 1:
             version = "0"
         else:

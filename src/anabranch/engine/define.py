@@ -19,6 +19,7 @@ from anabranch.diagram import codec
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
@@ -33,6 +34,7 @@ from anabranch.diagram.stages import Leaf, boxes_of, kept_in, leaves_of
 from anabranch.diagram.taxonomy import arbitrary_in
 from anabranch.engine.answers import Answers, Kept, Version
 from anabranch.engine.groups import Recipe, has_map, recipe
+from anabranch.engine.join import paired, sources
 from anabranch.engine.kernel import partial_rows, prepare_partials, rows_below
 from anabranch.engine.live import Live, LiveQuery, Terms, is_hidden
 from anabranch.engine.mistakes import ExpressionRefused, quietly, spark_words
@@ -226,14 +228,15 @@ class Definer:
             return
         if isinstance(box, Map | Filter) and any(isinstance(b, Aggregate | Consolidate) for b in boxes_of(box)):
             _refuse_arbitrary(expressions)
-        below = self._answer(leaves, box.inputs[0])
+        parts = [self._answer(leaves, part) for part in box.inputs]
+        source = sources(box, parts[0], parts[1]) if isinstance(box, Join) else parts[0].source
         if isinstance(box, Aggregate | Partials):
-            self._refuse_maps(leaves, box, below)
+            self._refuse_maps(leaves, box, parts[0])
         whole = ", ".join(f"({expression})" for expression in expressions)
-        if self._refusal(leaves, f"SELECT {whole} FROM {below.source}") is None:
+        if self._refusal(leaves, f"SELECT {whole} FROM {source}") is None:
             return
         for expression in expressions:
-            refusal = self._refusal(leaves, f"SELECT ({expression}) FROM {below.source}")
+            refusal = self._refusal(leaves, f"SELECT ({expression}) FROM {source}")
             if refusal is not None:
                 raise ExpressionRefused(expression, refusal) from refusal
 
@@ -312,7 +315,7 @@ class Definer:
 
     def _answer(self, leaves: Leaves, box: Box) -> Relation:
         if not any(isinstance(b, Consolidate) for b in boxes_of(box)):
-            return self._linear(leaves, box)
+            return self._rows(leaves, box)
 
         def kept(box: Partials) -> Kept:
             made = self._partial_rows(leaves, box)
@@ -325,10 +328,13 @@ class Definer:
 
         return Answers([Version(0, {})], kept, gathered).lower(box)
 
-    def _linear(self, leaves: Leaves, box: Box) -> Relation:
+    def _rows(self, leaves: Leaves, box: Box) -> Relation:
         if isinstance(box, Source | Keep):
             return self.empty(leaves, box)
-        return lower_linear(box, lambda inner: self._linear(leaves, inner))
+        if isinstance(box, Join):
+            left, right = (self._rows(leaves, part) for part in box.parts)
+            return paired(box, left, right)
+        return lower_linear(box, lambda inner: self._rows(leaves, inner))
 
 
 def _refuse_arbitrary(expressions: Sequence[Expression]) -> None:
@@ -354,6 +360,9 @@ def expressions_of(box: Box) -> list[Expression]:
             return [box.predicate]
         case Map():
             return [output.expression for output in box.outputs]
+        case Join():
+            bounds = [box.between.low, box.between.high] if box.between else []
+            return [*([box.on] if box.on else []), *bounds]
         case Aggregate() | Partials():
             keys = [key.expression for key in box.keys]
             return [*keys, *(e for call in box.calls for e in call.expressions)]

@@ -52,10 +52,20 @@ class Guard:
         """Remember the first expression that fails on a row, where rows are to be set aside."""
         if not self.aside or not texts:
             return below
-        cases = " ".join(f"WHEN {fails(text)} THEN {_literal(text)}" for text in texts)
         kept = [name for name in below.names if name != FAILED]
-        failed = f"COALESCE({FAILED}, CASE {cases} END) AS {FAILED}"
+        failed = f"COALESCE({FAILED}, {self.first_failing(texts)}) AS {FAILED}"
         return replace(below, sql=f"SELECT {listed(kept)}, {failed} FROM {below.source}")
+
+    def first_failing(self, texts: Sequence[str]) -> str:
+        """The first of some expressions that fails."""
+        cases = " ".join(f"WHEN {fails(text)} THEN {_literal(text)}" for text in texts)
+        return f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
+
+    def keeps_pair(self, text: str) -> str:
+        """The condition of a join; a pair on which it fails is set aside, or is none."""
+        if not self.on:
+            return text
+        return f"CASE WHEN {fails(text)} THEN {'TRUE' if self.aside else 'FALSE'} ELSE ({text}) END"
 
     def keeps(self, text: str) -> str:
         """The condition under which a filter lets a row pass; one that is to be set aside always passes."""

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.partials import Partials
+from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.reach import BEGINNING, END, Interval, join
+from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.answers import Kept
 from anabranch.engine.define import Definer
 from anabranch.engine.groups import Recipe
 from anabranch.engine.kernel import SMALL
-from anabranch.engine.live import Live, LiveQuery
+from anabranch.engine.live import Live, LiveQuery, Terms
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
+from anabranch.engine.resets import RESET
 from anabranch.log.log import Log, StreamState
 from anabranch.model.run import Segment
 
@@ -55,7 +58,7 @@ class Shelf:
         """What is committed, what a step has just written, and what is tentative if asked."""
         state = self.log.stream_by_id(self.live.store_of(self.query, box).stored.stream_id)
         segments = [s.segment for s in self.log.plan_panes(state, panes, tentative=tentative)]
-        segments += [s for s in fresh if _meets(s, panes)]
+        segments += [s for s in fresh if meets(s, panes)]
         return Choice(state, tuple(panes), tuple(segments))
 
     def read(self, box: Partials, choice: Choice, *, together: bool | None = None) -> Kept:
@@ -70,7 +73,12 @@ class Shelf:
         others = [c for c in names if c != "_pane"]
         sql = f"SELECT {listed(others)}, UNIX_MICROS(_pane) AS _pane FROM {name} WHERE {_inside(choice.panes)}"
         recipe = self._definer(box).recipe_of(self.leaves, box)
-        return Kept(Relation(sql, (*others, "_pane")), recipe.lowered)
+        return Kept(Relation(sql, (*others, "_pane")), recipe.lowered, resets=RESET in names and self._revised(box))
+
+    def _revised(self, box: Partials) -> bool:
+        """Whether rows can have gone from what some partials are made of."""
+        store = self.live.store_of(self.query, box)
+        return any(may_be_revised(self.live, leaf, store.terms) for leaf in leaves_of(box))
 
     def fresh(self, box: Partials, choice: Choice, segments: Sequence[Segment]) -> Relation | None:
         """The panes and keys of partial results that a step has just written; None if there are none."""
@@ -92,7 +100,16 @@ class Shelf:
         return Definer(self.live, self.leaves.spark, self.live.store_of(self.query, box).settings)
 
 
-def _meets(segment: Segment, panes: Sequence[Interval]) -> bool:
+def may_be_revised(live: Live, leaf: Leaf, terms: Terms) -> bool:
+    """Whether a leaf may give anything but insertions: of derived streams it is not known beforehand."""
+    if live.query_of(leaf, terms) is not None:
+        return True
+    assert isinstance(leaf, Source)
+    stream = live.stream(leaf.stream)
+    return not leaf.messages and live.log.moments.has_revisions(stream.id, 1, stream.last_position)
+
+
+def meets(segment: Segment, panes: Sequence[Interval]) -> bool:
     if segment.event_min is None or segment.event_max is None:
         return True
     return any(low <= segment.event_max and segment.event_min <= high for low, high in panes)

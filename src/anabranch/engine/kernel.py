@@ -28,6 +28,7 @@ from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, Guard
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import dataframe, spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed, quoted
+from anabranch.engine.resets import RESET, remade, unreset, with_resets
 from anabranch.engine.rows import lower_linear
 from anabranch.log.buckets import Bounds
 from anabranch.log.reading import ReadPlan
@@ -56,6 +57,9 @@ class Feed:
     derived: bool = False
     first: int | None = None
     last: int | None = None  # what was said after it does not count yet
+    # Deletions have come, and equal rows must be added up: all that there are at these event times is in the plan.
+    resolved: bool = False
+    since: int | None = None  # of what they come to, only what comes after this bucket
 
     @property
     def rows(self) -> int:
@@ -73,6 +77,7 @@ class PartialJob:
     layout: SegmentLayout
     guard: Guard = NO_GUARD
     aside: tuple[SegmentLayout, ...] = ()  # where rows go on which an expression failed
+    history: Mapping[Leaf, Feed] | None = None  # all rows of the panes, where deletions are among the new ones
 
 
 @dataclass(frozen=True)
@@ -103,14 +108,32 @@ class SparkKernel:
             def scan(leaf: Leaf) -> Relation:
                 return self.scan(leaves, leaf, job.feeds[leaf], guard=job.guard, together=few)
 
-            rows = prepare_partials(job.box, scan, job.recipe.ties, job.guard)
+            rows = paned(prepare_partials(job.box, scan, job.recipe.ties, job.guard), job.box)
             keys = [key.name for key in job.box.keys]
-            made = partial_rows(rows, job.box, job.recipe.lowered, keys)
+            made = self._made(leaves, job, rows, keys)
             frame = leaves.frame(f"SELECT {listed(job.schema.names)} FROM {made.source}")
             aside = leaves.frame(failed_rows(rows)) if job.guard.aside else None
         ordered = frame.sortWithinPartitions("_bucket", "_pane", *keys)
         written = write_buckets(ordered, job.layout, job.schema, pane=job.box.pane, ordinals=False)
         return PartialsWritten(tuple(written), tuple(tuple(write_aside(aside, layout)) for layout in job.aside))
+
+    def _made(self, leaves: Leaves, job: PartialJob, rows: Relation, keys: list[str]) -> Relation:
+        """Partial results of new rows; where rows have gone that they do not subtract, made again from what is left."""
+        names, lowered = job.schema.names, job.recipe.lowered
+        if RESET not in names:
+            return partial(rows, lowered, _PLACE, keys)
+        if job.history is None:
+            return unreset(partial(rows, lowered, _PLACE, keys), names)
+        history = job.history
+
+        def scan(leaf: Leaf) -> Relation:
+            return self.scan(leaves, leaf, history[leaf], guard=job.guard, together=history[leaf].rows < SMALL)
+
+        every = paned(prepare_partials(job.box, scan, job.recipe.ties, job.guard), job.box)
+        good = [replace(r, sql=f"SELECT * FROM {r.source} WHERE {FAILED} IS NULL") if job.guard.aside else r
+                for r in (rows, every)]  # fmt: skip
+        left, places = remade(good[0], good[1], keys)
+        return with_resets(partial(left, lowered, _PLACE, keys), places, names)
 
     def scan(
         self,
@@ -145,7 +168,7 @@ class SparkKernel:
         name = leaves.add(frame.coalesce(1) if together else frame)
         alias = leaf.stream if isinstance(leaf, Source) else "_kept"
         rows = Relation(f"SELECT {listed([*columns])}, {carried} FROM {name}", tuple(made), columns, alias)
-        return guard.begin(rows)
+        return guard.begin(_resolved(rows, feed) if feed.resolved and not messages else rows)
 
     def _said(self, feed: Feed) -> DataFrame:
         """The changes that a derived stream has said."""
@@ -155,7 +178,7 @@ class SparkKernel:
         return frame if feed.last is None else frame.where(f"_bucket <= {feed.last}")
 
 
-_NO_DELETION = "DELETION_NOT_TAKEN: the results of min, max, first, last and of sketches do not take deletions"
+_PLACE = ("_bucket", "_pane")
 _MESSAGE = {
     "_gone": f"(_change_type = '{ChangeType.DELETE}')",
     "_stamp": "NAMED_STRUCT('s', _stime, 'p', _position, 'o', _ordinal)",
@@ -178,6 +201,24 @@ def _bucket(bounds: Sequence[Bounds]) -> str:
     return f"CASE {cases} ELSE {last} END" if cases else last
 
 
+def _resolved(rows: Relation, feed: Feed) -> Relation:
+    """How often each row is there after every bucket, as differences; never less than not at all."""
+    content = ["_event_time", *rows.columns]
+    by = listed(content)
+    buckets = [bound.bucket for bound in feed.bounds]
+    counts = ", ".join(
+        f"GREATEST(COALESCE(SUM(_weight) FILTER (WHERE _bucket <= {bucket}L), 0), 0) AS _w{n}"
+        for n, bucket in enumerate(buckets)
+    )
+    said = [(bucket, f"_w{n}" + (f" - _w{n - 1}" if n else "")) for n, bucket in enumerate(buckets)]
+    wanted = [(bucket, weight) for bucket, weight in said if feed.since is None or bucket > feed.since]
+    items = ", ".join(f"NAMED_STRUCT('_bucket', {bucket}L, '_weight', {weight})" for bucket, weight in wanted)
+    listing = f"INLINE(FILTER(ARRAY({items}), i -> i._weight <> 0))"
+    inner = f"SELECT {by}, {counts} FROM {rows.source} GROUP BY {by}"
+    sql = f"SELECT {by}, CAST(NULL AS BIGINT) AS _of, {listing} FROM ({inner})"
+    return replace(rows, sql=sql, carried=("_event_time", "_of", "_bucket", "_weight"))
+
+
 def failed_rows(rows: Relation) -> str:
     reason = f"CONCAT('fails: ', {FAILED})"
     return f"SELECT {QUOTED} AS row, {reason} AS _reason, _bucket FROM {rows.source} WHERE {FAILED} IS NOT NULL"
@@ -197,12 +238,7 @@ def rows_below(box: Partials, scan: Callable[[Leaf], Relation], guard: Guard = N
     def lower(inner: Box) -> Relation:
         return scan(inner) if isinstance(inner, Source | Keep) else lower_linear(inner, lower, guard)
 
-    rows = lower(box.input)
-    if takes_deletions(box.calls):
-        return rows
-    weight = f"CASE WHEN _weight < 0 THEN RAISE_ERROR('{_NO_DELETION}') ELSE _weight END AS _weight"
-    names = [name for name in rows.names if name != "_weight"]
-    return replace(rows, sql=f"SELECT {listed(names)}, {weight} FROM {rows.source}")
+    return lower(box.input)
 
 
 def prepare_partials(
@@ -212,11 +248,16 @@ def prepare_partials(
     return prepared(rows_below(box, scan, guard), box.keys, box.calls, ties, guard)
 
 
-def partial_rows(rows: Relation, box: Partials, lowered: Lowered, keys: Sequence[str]) -> Relation:
-    """Partial results per bucket, pane and group."""
+def paned(rows: Relation, box: Partials) -> Relation:
+    """Rows with the pane that they are in."""
     instant = "UNIX_MICROS(_event_time)"
     pane = "CAST(NULL AS TIMESTAMP)"
     if box.pane is not None:
         pane = f"TIMESTAMP_MICROS({instant} - PMOD({instant}, {box.pane}L))"
-    sql = f"SELECT *, {pane} AS _pane FROM {rows.source}"
-    return partial(replace(rows, sql=sql, carried=(*rows.carried, "_pane")), lowered, ["_bucket", "_pane"], keys)
+    return replace(rows, sql=f"SELECT *, {pane} AS _pane FROM {rows.source}", carried=(*rows.carried, "_pane"))
+
+
+def partial_rows(rows: Relation, box: Partials, lowered: Lowered, keys: Sequence[str]) -> Relation:
+    """Partial results per bucket, pane and group."""
+    made = partial(paned(rows, box), lowered, _PLACE, keys)
+    return made if takes_deletions(box.calls) else unreset(made, (*made.carried, RESET))

@@ -16,6 +16,7 @@ from anabranch.engine.live import Live, LiveStore
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
+from anabranch.engine.resets import RESET, counting
 from anabranch.engine.session import Session
 from anabranch.log.intents import Intent
 from anabranch.log.log import Log
@@ -94,7 +95,15 @@ def _rewrite(
         name = leaves.add(frame.coalesce(1) if plan.rows < SMALL else frame)
         rows = Relation(f"SELECT * FROM {name}", tuple(names))
         # A merged result belongs to the newest of its buckets: all of them are said already.
-        made = merged(rows, lowered, ["_pane", *keys], also=["MAX(_bucket) AS _bucket"])
+        also = ["MAX(_bucket) AS _bucket"]
+        if RESET in names:
+            # What a reset has ended goes; the reset stays, to end what is kept elsewhere, in one bucket with its place.
+            others = listed([n for n in names if n != "_bucket"])
+            newest = f"(SELECT MAX(_bucket) FROM {name}) AS _bucket"
+            rows = counting(rows, ["_pane", *keys])
+            rows = Relation(f"SELECT {others}, {newest} FROM {rows.source}", tuple(names))
+            also.append(f"BOOL_OR({RESET}) AS {RESET}")
+        made = merged(rows, lowered, ["_pane", *keys], also=also)
         few = leaves.frame(f"SELECT {listed(names)} FROM {made.source}")
     ordered = few.sortWithinPartitions("_pane", *keys)
     return [w.segment for w in write_buckets(ordered, layout, state.spec.schema, ordinals=False, split=False)]

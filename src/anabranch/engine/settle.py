@@ -26,8 +26,9 @@ def settled(rows: Relation, columns: Sequence[str], kinds: T.StructType) -> Rela
     netted = f"SELECT {by}, SUM(_weight) AS _net FROM {rows.source} GROUP BY {by} HAVING SUM(_weight) <> 0"
     each = f"SELECT {by}, SIGN(_net) AS _sign, EXPLODE(SEQUENCE(1L, ABS(_net))) AS _copy FROM ({netted})"
     # Rows that are about nothing in particular are spread by what is in them.
-    about = f"_bucket, _of, CASE WHEN _of IS NULL THEN XXHASH64({listed(content)}) END"
-    ordered = ", ".join([*(comparable(quoted(name), kinds[name].dataType) for name in content), "_copy"])
+    plain = ", ".join(comparable(quoted(name), kinds[name].dataType) for name in content)
+    about = f"_bucket, _of, CASE WHEN _of IS NULL THEN XXHASH64({plain}) END"
+    ordered = f"{plain}, _copy"
     numbered = (
         f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {about}, _sign ORDER BY {ordered}) AS _pair, "
         f"COUNT_IF(_sign < 0) OVER (PARTITION BY {about}) AS _gone, "

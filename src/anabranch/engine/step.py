@@ -20,28 +20,31 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import progress_of, sources_of
 from anabranch.diagram.query import OnError
+from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.define import Definer
 from anabranch.engine.emit import Written
+from anabranch.engine.feeds import Feeds, times_of
 from anabranch.engine.guard import SETTINGS, Guard
 from anabranch.engine.kept import Choice
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel, failed_rows, prepare_partials
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
+from anabranch.engine.pairs import say_pairs
 from anabranch.engine.relation import Leaves, Relation
+from anabranch.engine.resets import RESET
 from anabranch.engine.rows import lower_linear
 from anabranch.engine.saying import Saying, say_groups, say_rows
 from anabranch.engine.session import Session
-from anabranch.log.buckets import Bounds, Bucket
+from anabranch.log.buckets import Bucket
 from anabranch.log.intents import Intent
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
-from anabranch.log.reading import ReadPlan, ReadRange
 from anabranch.log.register import reader_of
 from anabranch.log.segments import SegmentLayout
 from anabranch.log.steps import Move, Output, Reading
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import LoggedSegment, RunDraft, RunKind, Segment
+from anabranch.model.run import RunDraft, RunKind, Segment
 
 
 @dataclass
@@ -73,6 +76,7 @@ class Step:
         furthest = min((s.came for s in self.live.stores.values()), default=self.upto)
         earlier = log.register.buckets_after(min(furthest, buckets[0].number - 1))
         self._stimes = {bucket.number: bucket.stime for bucket in earlier if bucket.number <= self.upto}
+        self.feeds = Feeds(log, self.live, sorted(self._stimes), self.taken.outputs)
 
     def run(self) -> Taken:
         """Process and commit; on an error nothing of the step remains."""
@@ -110,7 +114,7 @@ class Step:
         done = any(m.kind == "store" and m.id == store.stored.id for m in self.taken.moves)
         if done or store.came >= self.upto or not users:
             return
-        feeds = {leaf: self.feed(leaf, store) for leaf in leaves_of(store.box)}
+        feeds = {leaf: self.feeds.new(leaf, store) for leaf in leaves_of(store.box)}
         try:
             written = self._partials(store, feeds)
         except Exception as error:
@@ -137,7 +141,9 @@ class Step:
         kernel = SparkKernel(self.session.apart(store.settings), self.log.root)
         with Leaves(kernel.spark) as leaves:
             recipe = Definer(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
-        job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state))
+        again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
+        history = {leaf: self.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
+        job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history)
         try:
             return list(kernel.partials(job).partials)
         except Exception as error:
@@ -163,47 +169,6 @@ class Step:
             stream_id = query.stored.stream_id
             self.taken.outputs.append(Output(stream_id, draft, self._intent_of(stream_id)))
 
-    def feed(self, leaf: Leaf, reader: LiveQuery | LiveStore) -> Feed:
-        """What the step's buckets hold of a stream, for a reader that has come so far."""
-        bucket, came = reader.stored.bucket, reader.came
-        # A reader that is new takes everything that was there before in its first bucket.
-        first = min(number for number in self._stimes if number > came)
-        query = self.live.query_of(leaf, reader.terms)
-        if query is not None:
-            return self._said(query, bucket, first)
-        assert isinstance(leaf, Source)
-        name = leaf.stream
-        stream = self.live.stream(name)
-        bounds = self.log.register.bounds_after(stream.id, came, self.upto)
-        if bucket is None:
-            before = self.log.register.bounds_at(stream.id, first)
-            later = [b for b in bounds if b.bucket > first]
-            bounds = [Bounds(first, 0, before.end, before.progress), *later]
-        if not bounds or bounds[-1].end == bounds[0].start:
-            return Feed(ReadPlan(stream.spec, ReadRange(), ()), tuple(bounds))
-        # A new query takes what is held; what came later is held for those that wait for it.
-        wanted = ReadRange(first_position=bounds[0].start + 1, last_position=bounds[-1].end, held=bucket is None)
-        plan = self.log.plan(name, wanted)
-        revised = self.log.moments.has_revisions(stream.id, bounds[0].start + 1, bounds[-1].end)
-        return Feed(plan, tuple(bounds), revised)
-
-    def _said(self, query: LiveQuery, since: int | None, first: int) -> Feed:
-        """What a query has said after a bucket, in earlier steps and in this one."""
-        stream = self._state(query.stored.stream_id)
-        start = None if since is None else self.log.moments.first_after(stream.id, since)
-        committed: tuple[LoggedSegment, ...] = ()
-        if since is None or start is not None:
-            committed = self.log.plan(stream.name, ReadRange(first_position=start, held=True)).segments
-        fresh = [
-            LoggedSegment(segment, None, None)
-            for output in self.taken.outputs
-            if output.stream_id == stream.id
-            for segment in output.draft.data
-        ]
-        plan = ReadPlan(stream.spec, ReadRange(), (*committed, *fresh))
-        last = self.upto if query.came > self.upto else None
-        return Feed(plan, revisions=True, derived=True, first=first if since is None else None, last=last)
-
     def _read(self, reader: str, feeds: Mapping[Leaf, Feed]) -> None:
         for leaf, feed in feeds.items():
             if feed.derived:
@@ -220,9 +185,9 @@ class Step:
             return
         feeds: dict[Leaf, Feed] = {}
         try:
-            if query.linear:
-                feeds = {leaf: self.feed(leaf, query) for leaf in query.leaves}
-                saying = say_rows(self, query, feeds)
+            if query.linear or query.pairs:
+                feeds = {leaf: self.feeds.new(leaf, query) for leaf in query.leaves}
+                saying = say_pairs(self, query, feeds) if query.pairs else say_rows(self, query, feeds)
             else:
                 saying = say_groups(self, query)
         except Exception as error:
@@ -341,3 +306,12 @@ def _dropped(error: AnabranchError) -> AnabranchError:
         got=f"no {error.got} any more",
         next_step="Advance again; nothing was committed.",
     )
+
+
+def _panes(box: Partials, feeds: Mapping[Leaf, Feed]) -> tuple[Interval, ...]:
+    """The event times of the panes that new rows are in."""
+    pane = box.pane
+    times = [interval for feed in feeds.values() for interval in times_of(feed.plan.segments)]
+    if pane is None or any(interval in EVERYTHING for interval in times):
+        return EVERYTHING
+    return join((low - low % pane, high - high % pane + pane - 1) for low, high in times)

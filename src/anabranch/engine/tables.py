@@ -31,7 +31,7 @@ _TAKEN = (ChangeType.DELETE.value, ChangeType.UPDATE_PREIMAGE.value)
 def table_of_query(log: Log, live: Live, spark: SparkSession, query: LiveQuery, *, include_open: bool) -> DataFrame:
     """What a query has said, consolidated now; with the windows that are still open, marked, if asked."""
     state = log.stream_by_id(query.stored.stream_id)
-    if query.linear:
+    if query.from_changes:
         rows = net(changes_of(log, spark, state, None, None), query.columns)
         return rows.withColumn("_open", F.lit(False)) if include_open else rows
     bucket = query.stored.bucket if query.stored.bucket is not None else -1

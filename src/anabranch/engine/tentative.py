@@ -20,6 +20,7 @@ from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import sources_of
 from anabranch.diagram.reach import Interval, dirty, needed
 from anabranch.diagram.stages import Leaf, leaves_of
+from anabranch.engine.aggregates import takes_deletions
 from anabranch.engine.answers import Answers, Kept, Version
 from anabranch.engine.changes import ORDER, Emission
 from anabranch.engine.define import Definer
@@ -128,7 +129,7 @@ class Tentative:
             ids = now.ids(query.sources)
             if not ids or query.halted or not query.speculates or query.stored.bucket is None:
                 continue
-            if query.stored.tentative is not None:
+            if query.stored.tentative is not None or self._deletes_what_merges(query, now):
                 continue
             try:
                 with quietly():
@@ -141,6 +142,11 @@ class Tentative:
                 continue  # an expression fails on a row that may never be committed: say nothing of it
             said += 1
         return said
+
+    def _deletes_what_merges(self, query: LiveQuery, now: Open) -> bool:
+        """Whether an open unit deletes rows under results that do not subtract: only its commit makes those again."""
+        deletes = any(item.revisions for source in query.sources for item in now.items.get(source, ()))
+        return deletes and not all(takes_deletions(store.box.calls) for store in self.live.stores_of(query))
 
     def _partials(self, store: LiveStore, now: Open) -> None:
         """Reduce the items that a store has not taken yet to partial results of their own."""

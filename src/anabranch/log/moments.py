@@ -12,6 +12,13 @@ from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunKind
 
 
+def revised_runs() -> sa.ColumnElement[bool]:
+    """The runs that may hold anything but insertions; a fold of headers remembers whether one of them did."""
+    runs = tables.runs
+    revised = sa.func.coalesce(runs.c.cause["revised"].as_boolean(), sa.true())
+    return sa.or_(runs.c.kind == str(RunKind.REVISIONS), sa.and_(runs.c.kind == str(RunKind.COMPACTED), revised))
+
+
 class Moments:
     """Short questions about the runs of a stream, by its number."""
 
@@ -48,10 +55,8 @@ class Moments:
     def has_revisions(self, stream_id: int, first: int, last: int) -> bool:
         """Whether some run in a range of positions may hold anything but insertions."""
         runs = tables.runs
-        revised = runs.c.kind.in_([str(RunKind.REVISIONS), str(RunKind.COMPACTED)])
-        query = sa.select(runs.c.position).where(
-            runs.c.stream_id == stream_id, runs.c.position >= first, runs.c.first_position <= last, revised
-        )
+        mine = (runs.c.stream_id == stream_id) & (runs.c.position >= first) & (runs.c.first_position <= last)
+        query = sa.select(runs.c.position).where(mine, revised_runs())
         with self.catalog.read() as connection:
             return connection.execute(query.limit(1)).first() is not None
 

@@ -205,7 +205,10 @@ class _Compiler:
         if not isinstance(node.this, exp.Identifier):
             raise Refused(repr(node.sql(dialect="spark")))
         name = node.name.lower()
-        if name not in [column.lower() for column in self._columns]:
+        known = [column.lower() for column in self._columns]
+        if f"{node.table.lower()}.{name}" in known:  # a side of a join
+            name = f"{node.table.lower()}.{name}"
+        if name not in known:
             raise unknown_column(self._place, node.name, self._columns, "Check the spelling.")
         return Part(lambda row: row[name], 64)
 

@@ -17,6 +17,7 @@ from anabranch.model.errors import AnabranchError
 from anabranch.model.window import Window
 from anabranch.reference.aggregates import Observation, State, final, partial, reduce
 from anabranch.reference.expressions import ExpressionFailed, compile_expression, not_supported
+from anabranch.reference.joining import columns_seen
 from anabranch.reference.rows import WeightedRow
 from anabranch.reference.values import Failed, Refused, Timestamp, Value, canonical
 
@@ -78,8 +79,9 @@ def _gather(
     box: Aggregate | Partials, rows: Rows, places: Callable[[WeightedRow], Iterable[int | None]]
 ) -> dict[Group, Partial]:
     """The rows of each group, reduced to a partial result."""
-    keys = [compile_expression(key.expression, box.input.columns) for key in box.keys]
-    calls = [_reducer(call, box.input.columns) for call in box.calls]
+    seen = columns_seen(box.input)
+    keys = [compile_expression(key.expression, seen) for key in box.keys]
+    calls = [_reducer(call, seen) for call in box.calls]
     groups: dict[Group, list[WeightedRow]] = {}
     for row in rows:
         of = tuple(canonical(key(row.values)) for key in keys)

@@ -12,11 +12,15 @@ from anabranch.diagram.boxes.union import Union
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import unknown_column
 from anabranch.reference.expressions import compile_expression
+from anabranch.reference.joining import columns_seen
+from anabranch.reference.keys import Keyed, live_rows
 from anabranch.reference.rows import WeightedRow, netted
 from anabranch.reference.values import Value, plain
 
+Tables = Mapping[str, Sequence[WeightedRow] | Keyed]
 
-def source(box: Source, tables: Mapping[str, Sequence[WeightedRow]]) -> list[WeightedRow]:
+
+def source(box: Source, tables: Tables) -> list[WeightedRow]:
     """What the stream's rows come to. From here on every weight is +1: a deletion without its row waits here."""
     if box.stream not in tables:
         raise AnabranchError(
@@ -26,9 +30,9 @@ def source(box: Source, tables: Mapping[str, Sequence[WeightedRow]]) -> list[Wei
             got=repr(box.stream),
             next_step="Pass its rows, or an empty list.",
         )
-    return netted(
-        replace(row, values={name: _value_of(box, row, name) for name in box.names}) for row in tables[box.stream]
-    )
+    found = tables[box.stream]
+    rows = live_rows(found) if isinstance(found, Keyed) else found
+    return netted(replace(row, values={name: _value_of(box, row, name) for name in box.names}) for row in rows)
 
 
 def _value_of(box: Source, row: WeightedRow, name: str) -> Value:
@@ -39,13 +43,21 @@ def _value_of(box: Source, row: WeightedRow, name: str) -> Value:
 
 
 def filter_rows(box: Filter, rows: Iterable[WeightedRow]) -> list[WeightedRow]:
-    holds = compile_expression(box.predicate, box.input.columns)
+    holds = compile_expression(box.predicate, columns_seen(box.input))
     return [row for row in rows if holds(row.values) is True]
 
 
 def map_rows(box: Map, rows: Iterable[WeightedRow]) -> list[WeightedRow]:
-    outputs = [(out.name, compile_expression(out.expression, box.input.columns)) for out in box.outputs]
-    return [replace(row, values={name: value(row.values) for name, value in outputs}) for row in rows]
+    outputs = [(out.name, compile_expression(out.expression, columns_seen(box.input))) for out in box.outputs]
+    time = None if box.time is None else compile_expression(box.time, columns_seen(box.input))
+    return [
+        replace(
+            row,
+            values={name: value(row.values) for name, value in outputs},
+            event_time=row.event_time if time is None else time(row.values),
+        )
+        for row in rows
+    ]
 
 
 def union(box: Union, parts: Sequence[Iterable[WeightedRow]]) -> list[WeightedRow]:

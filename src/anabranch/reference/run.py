@@ -12,16 +12,18 @@ from typing import NamedTuple
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.join import Join
+from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.model.errors import AnabranchError
-from anabranch.reference import grouping, linear
+from anabranch.reference import grouping, joining, linear
+from anabranch.reference.linear import Tables
 from anabranch.reference.rows import Identity, WeightedRow, identity_of, place
 
-Tables = Mapping[str, Sequence[WeightedRow]]
 ProgressOf = Mapping[str, int | None]
 
 
@@ -58,7 +60,7 @@ def _run(box: Box, tables: Tables, progress: ProgressOf, include_open: bool) -> 
     match box:
         case Source():
             return Said(linear.source(box, tables), progress.get(box.stream))
-        case View():
+        case View() | Keep():
             return run(box.input)
         case Filter():
             rows, reached = run(box.input)
@@ -69,6 +71,11 @@ def _run(box: Box, tables: Tables, progress: ProgressOf, include_open: bool) -> 
         case Union():
             parts = [run(part) for part in box.parts]
             return Said(linear.union(box, [part.rows for part in parts]), _least([part.progress for part in parts]))
+        case Join():
+            left, right = (run(part) for part in box.parts)
+            reached = _least([left.progress, right.progress])
+            said = joining.join(box, left.rows, right.rows, reached, include_open)
+            return Said(said, joining.progress_of(box, reached))
         case Aggregate():
             rows, reached = run(box.input)
             said = grouping.aggregate(box, rows, reached, include_open)
@@ -80,7 +87,7 @@ def _run(box: Box, tables: Tables, progress: ProgressOf, include_open: bool) -> 
     raise AnabranchError(
         "NOT_SUPPORTED",
         place="reference executor",
-        need="a Source, View, Filter, Map, Union, Aggregate or Consolidate box",
+        need="a Source, View, Keep, Filter, Map, Union, Join, Aggregate or Consolidate box",
         got=type(box).__name__,
         next_step="Partial results are no rows: ask for the Consolidate box above them.",
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from anabranch.diagram.aggregates import LAWS, Grade
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.rewrites.known import Known, Note, bottom_up
@@ -62,8 +61,7 @@ def serves(kept: Partials, wanted: Partials) -> bool:
 
 
 def _harmless(kept: Partials, wanted: Partials) -> bool:
-    """Whether what kept partials compute beside the wanted ones is plain columns, and takes what those take."""
+    """Whether what kept partials compute beside the wanted ones is plain columns."""
     asked = {key.expression for key in wanted.keys} | {e for call in wanted.calls for e in call.expressions}
     beside = [key.expression for key in kept.keys] + [e for call in kept.calls for e in call.expressions]
-    grades = {LAWS[call.function].grade for call in kept.calls} - {LAWS[call.function].grade for call in wanted.calls}
-    return Grade.MERGEABLE not in grades and all(e in asked or _PLAIN.fullmatch(e.text) for e in beside)
+    return all(e in asked or _PLAIN.fullmatch(e.text) for e in beside)

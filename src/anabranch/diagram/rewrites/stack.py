@@ -21,7 +21,8 @@ from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Named
-from anabranch.diagram.rewrites.known import Known, Note, bottom_up, is_linear
+from anabranch.diagram.rewrites.known import Known, Note, bottom_up
+from anabranch.diagram.stages import boxes_of
 
 
 class _Illegal(Exception):
@@ -32,7 +33,7 @@ def stack(box: Box, known: Known) -> tuple[Box, list[Note]]:
     notes: list[Note] = []
 
     def change(box: Box) -> Box:
-        if not isinstance(box, Aggregate) or is_linear(box.input):
+        if not isinstance(box, Aggregate) or not any(isinstance(b, Aggregate) for b in boxes_of(box.input)):
             return box
         said = f"{', '.join(map(str, box.calls)) or 'groups'} over an aggregate"
         try:

@@ -1,17 +1,18 @@
 """From the tree of a query to its boxes.
 
-A select is, from the bottom up: its source, under its alias; a Filter for WHERE; and then either a Map, when
-every row is answered by itself, or an Aggregate with a Filter for HAVING and a Map above it.
+A select is, from the bottom up: its source, under its alias, joined with others; a Filter for WHERE; and then either
+a Map, when every row is answered by itself, or an Aggregate with a Filter for HAVING and a Map above it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.boxes.union import Union
@@ -20,12 +21,12 @@ from anabranch.diagram.expression import Expression, Named
 from anabranch.diagram.query import Query
 from anabranch.diagram.sql.calls import find, none_in
 from anabranch.diagram.sql.fragment import Fragment
-from anabranch.diagram.sql.names import check_different, output_name, written
+from anabranch.diagram.sql.names import check_different, output_name
 from anabranch.diagram.sql.rewrite import Key, Rewriter, no_window, rank_of
 from anabranch.diagram.sql.scope import Scope, bare
 from anabranch.diagram.sql.statements import CreateQuery
 from anabranch.diagram.sql.tokens import Kind
-from anabranch.diagram.sql.tree import Item, Select, Shape, Tree, UnionAll
+from anabranch.diagram.sql.tree import Item, Select, Shape, Tree, UnionAll, Within
 from anabranch.model.errors import AnabranchError
 
 ColumnsOf = Callable[[str], tuple[str, ...]]
@@ -40,25 +41,89 @@ def compile_query(statement: CreateQuery, columns_of: ColumnsOf) -> Query:
 def _tree(tree: Tree, columns_of: ColumnsOf) -> Box:
     if isinstance(tree, UnionAll):
         return union([(_tree(part, columns_of), part.word) for part in tree.parts])
-    box = _source(tree, columns_of)
-    qualifier = tree.alias or (tree.source.tokens[0].value if isinstance(tree.source, Fragment) else None)
-    scope = Scope(box.columns, qualifier)
+    box = _source(tree.source, tree.alias, columns_of)
+    scope = Scope(box.columns, _called(tree.source, tree.alias))
+    if tree.joins:
+        box, scope = _joined(tree, box, columns_of)
     if tree.where is not None:
         box = where(box, tree.where)
     return shaped(box, scope, tree.shape)
 
 
-def _source(select: Select, columns_of: ColumnsOf) -> Box:
-    if not isinstance(select.source, Fragment):
-        inner = _tree(select.source, columns_of)
-        return View(inner, select.alias) if select.alias else inner
-    name = select.source.tokens[0].value
+def _source(source: Fragment | Tree, alias: str | None, columns_of: ColumnsOf) -> Box:
+    if not isinstance(source, Fragment):
+        inner = _tree(source, columns_of)
+        return View(inner, alias) if alias else inner
+    name = source.tokens[0].value
     try:
-        source = Source(name, tuple(columns_of(name)))
+        found = Source(name, tuple(columns_of(name)))
     except AnabranchError as error:
-        raise select.source.moved(error) from None
-    differs = select.alias is not None and select.alias.lower() != name.lower()
-    return View(source, select.alias) if select.alias and differs else source
+        raise source.moved(error) from None
+    differs = alias is not None and alias.lower() != name.lower()
+    return View(found, alias) if alias and differs else found
+
+
+def _called(source: Fragment | Tree, alias: str | None) -> str | None:
+    """What a source's columns may be qualified with."""
+    return alias or (source.tokens[0].value if isinstance(source, Fragment) else None)
+
+
+def _joined(tree: Select, first: Box, columns_of: ColumnsOf) -> tuple[Box, Scope]:
+    """The sources of a select, joined from left to right."""
+    sides = [_side(tree.source, tree.alias, first, tree.joins[0].word)]
+    box = first
+    for part in tree.joins:
+        right = _source(part.source, part.alias, columns_of)
+        sides.append(_side(part.source, part.alias, right, part.word))
+        _check_sides(sides, part.word)
+        if part.on is not None:
+            none_in(part.on, "ON", "Aggregate in a sub-query, or after the join.")
+        on = part.on.expression if part.on is not None and part.on.squeezed.upper() != "TRUE" else None
+        within = part.within.duration if part.within else None
+        box = Join((box, right), tuple(sides), on, within, _band(part.within, sides), part.outer)
+    return box, Scope(box.columns, None, tuple(sides))
+
+
+def _side(source: Fragment | Tree, alias: str | None, box: Box, word: Fragment) -> Side:
+    name = _called(source, alias)
+    if name is None:
+        raise word.error(
+            need="a name for each sub-query that is joined",
+            got="one without",
+            next_step="Write (SELECT ...) AS name.",
+        )
+    return Side(name, box.columns)
+
+
+def _check_sides(sides: Sequence[Side], word: Fragment) -> None:
+    names = [side.name.lower() for side in sides]
+    if len(set(names)) < len(names):
+        raise word.error(
+            need="streams under different names", got=f"{sides[-1].name!r} twice", next_step="Name one otherwise: AS b."
+        )
+    columns = {column.lower() for side in sides for column in side.columns}
+    for side in sides:
+        if side.name.lower() in columns:
+            raise word.error(
+                need="names that no joined column has",
+                got=f"{side.name!r}, which is a column too",
+                next_step=f"Give the stream another name: {side.name} AS s.",
+            )
+
+
+def _band(within: Within | None, sides: Sequence[Side]) -> Band | None:
+    if within is None or within.bounds is None:
+        return None
+    words = {token.value.lower() for said in within.bounds for token in said.tokens if token.is_name}
+    right = sides[-1].name.lower() in words
+    left = any(side.name.lower() in words for side in sides[:-1])
+    if left == right:
+        raise within.said.error(
+            need=f"bounds from one side, such as {sides[0].name}.start",
+            got="columns of both" if left else "columns without their side's name",
+            next_step="Both bounds must come from the same side, with its name before the column.",
+        )
+    return Band(left, within.bounds[0].expression, within.bounds[1].expression)
 
 
 def union(parts: list[tuple[Box, Fragment]]) -> Box:
@@ -102,13 +167,15 @@ def shaped(box: Box, scope: Scope, shape: Shape) -> Box:
 
 
 def _mapped(box: Box, scope: Scope, items: tuple[Item, ...]) -> Box:
-    if len(items) == 1 and _is_star(items[0], scope):
+    if len(items) == 1 and _is_star(items[0], scope) and not scope.sides:
         return box
     outputs: list[Named] = []
     said: list[tuple[str, Fragment]] = []
     for item in items:
         if _is_star(item, scope):
-            made = [Named(name, Expression(written(name), item.whole.at)) for name in scope.columns]
+            tokens = item.whole.tokens
+            meant = scope.starred(tokens[0].value if len(tokens) == 3 else None) or []
+            made = [Named(name, Expression(text, item.whole.at)) for name, text in meant]
         else:
             made = [Named(output_name(item), item.expression.expression)]
         outputs += made
@@ -125,9 +192,10 @@ def _is_star(item: Item, scope: Scope) -> bool:
         return True
     if tokens[1].word != "." or not tokens[0].is_name:
         return False
-    if scope.qualifier is None or tokens[0].value.lower() != scope.qualifier.lower():
+    if scope.starred(tokens[0].value) is None:
+        known = [side.name for side in scope.sides] or [name for name in (scope.qualifier,) if name]
         raise item.whole.error(
-            need=f"* or {scope.qualifier}.*" if scope.qualifier else "*",
+            need=" or ".join(["*", *(f"{name}.*" for name in known)]),
             got=item.whole.squeezed,
             next_step="Fields of a struct must be named one by one.",
         )

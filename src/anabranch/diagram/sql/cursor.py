@@ -11,7 +11,7 @@ from anabranch.diagram.sql.words import begins_clause, refused
 from anabranch.model.errors import AnabranchError
 
 _INSTEAD = {
-    "JOIN": "Read one stream, or a sub-query in parentheses.",
+    "JOIN": "Write FROM a JOIN b ON condition [WITHIN 'd'], or LEFT JOIN.",
     "EXCEPT": "Say with WHERE which rows are wanted.",
     "INTERSECT": "Say with WHERE which rows are wanted.",
     "MINUS": "Say with WHERE which rows are wanted.",
@@ -85,9 +85,9 @@ class Cursor:
         return self.source.error(
             token.start,
             end,
-            need="SELECT ... FROM ... [WHERE ...] [GROUP BY ...] [HAVING ...] [UNION ALL ...]",
+            need="SELECT ... FROM ... [JOIN ... ON ...] [WHERE ...] [GROUP BY ...] [HAVING ...] [UNION ALL ...]",
             got=f"{clause}, which continuous queries do not have",
-            next_step=_INSTEAD.get(clause, _WHEN_READING),
+            next_step=_INSTEAD.get(clause.rpartition(" ")[2] if clause.endswith("JOIN") else clause, _WHEN_READING),
         )
 
     def unexpected(self, need: str, next_step: str, choices: tuple[str, ...] = ()) -> AnabranchError:

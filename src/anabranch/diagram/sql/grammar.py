@@ -1,14 +1,14 @@
-"""The grammar of a continuous query: SELECT, FROM, WHERE, GROUP BY, HAVING, and UNION ALL of those."""
+"""The grammar of a continuous query: SELECT, FROM, JOIN, WHERE, GROUP BY, HAVING, and UNION ALL of those."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from anabranch.diagram.sql.cursor import Cursor
-from anabranch.diagram.sql.durations import window_clause
-from anabranch.diagram.sql.fragment import Fragment, outermost
+from anabranch.diagram.sql.durations import duration, micros, window_clause
+from anabranch.diagram.sql.fragment import Fragment, after, outermost
 from anabranch.diagram.sql.tokens import Kind, Token
-from anabranch.diagram.sql.tree import Item, Select, Shape, Tree, UnionAll, WindowClause
+from anabranch.diagram.sql.tree import Item, Joined, Select, Shape, Tree, UnionAll, WindowClause, Within
 from anabranch.diagram.sql.words import BETWEEN_OPERANDS, RANKS, TIME_UNITS, begins_clause, ends_operand
 from anabranch.model.errors import AnabranchError
 
@@ -74,12 +74,14 @@ def _select(cursor: Cursor, depth: int) -> Select:
     if not cursor.accept("FROM"):
         raise cursor.refused() or cursor.unexpected("FROM and a stream", f"Write {_FORM}.", ("FROM",))
     source, alias, window = _source(cursor, depth)
+    joins = tuple(_joins(cursor, depth))
+    _refuse_window(window if joins else None)
     where = cursor.expression("a condition") if cursor.accept("WHERE") else None
     group = _group(cursor) if cursor.accept("GROUP", "BY") else None
     having = (cursor.expression("a condition"),) if cursor.accept("HAVING") else ()
     if cursor.sees(","):
         raise cursor.unexpected("one condition", "Join conditions with AND.")
-    return Select(word, source, alias, where, Shape(items, window, group, having))
+    return Select(word, source, alias, joins, where, Shape(items, window, group, having))
 
 
 def _items(cursor: Cursor) -> tuple[Item, ...]:
@@ -150,10 +152,62 @@ def _source(cursor: Cursor, depth: int) -> tuple[Fragment | Tree, str | None, Wi
     if window and again:
         raise again.said.error(need="one window", got="a second one", next_step="Leave one out.")
     if cursor.sees(","):
-        raise cursor.unexpected("one stream", "Joins are not there: read one stream, or a sub-query in parentheses.")
-    if stray := cursor.refused():
+        raise cursor.unexpected("one stream", "Write FROM a JOIN b ON condition: what is compared must be said.")
+    if not _join_begins(cursor) and (stray := cursor.refused()):
         raise stray
     return found, alias, window or again
+
+
+_JOINS = (("JOIN",), ("INNER", "JOIN"), ("LEFT", "JOIN"), ("LEFT", "OUTER", "JOIN"))
+_JOIN = "Write FROM a JOIN b ON condition, or LEFT JOIN; then WITHIN 'd' says how far apart in event time."
+
+
+def _join_begins(cursor: Cursor) -> tuple[str, ...] | None:
+    return next((words for words in _JOINS if cursor.sees(*words)), None)
+
+
+def _joins(cursor: Cursor, depth: int) -> Iterator[Joined]:
+    """The streams that are joined to the first one, from left to right."""
+    while words := _join_begins(cursor):
+        start = cursor.at
+        cursor.accept(*words)
+        word = cursor.since(start)
+        source, alias, window = _source(cursor, depth)
+        _refuse_window(window)
+        cursor.expect("ON", next_step=_JOIN)
+        on = cursor.expression("a condition")
+        yield Joined(word, source, alias, "LEFT" in words, on, _within(cursor))
+
+
+def _within(cursor: Cursor) -> Within | None:
+    start = cursor.at
+    if not cursor.accept("WITHIN"):
+        return None
+    if not cursor.accept("BETWEEN"):
+        text, said = duration(cursor)
+        return Within(cursor.since(start), duration=micros(text, said))
+    low = _up_to_and(cursor)
+    high = cursor.expression("the last event time")
+    return Within(cursor.since(start), bounds=(low, high))
+
+
+def _up_to_and(cursor: Cursor) -> Fragment:
+    start = cursor.at
+    while cursor.at < len(cursor.tokens) and not cursor.sees("AND"):
+        cursor.at = after(cursor.source, cursor.tokens, cursor.at)
+    low = cursor.since(start)
+    if not low.tokens or not cursor.accept("AND"):
+        raise cursor.unexpected("AND and the last event time", "Write WITHIN BETWEEN a.start AND a.stop.")
+    return low
+
+
+def _refuse_window(window: WindowClause | None) -> None:
+    if window is not None:
+        raise window.said.error(
+            need="a window over what the join gives",
+            got="a window over one side of it",
+            next_step="Put the join into a sub-query, and the window after its parenthesis.",
+        )
 
 
 def _stream(cursor: Cursor) -> Fragment:

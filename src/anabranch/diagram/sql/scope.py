@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anabranch.diagram.boxes.join import Side
 from anabranch.diagram.sql.fragment import Fragment, after, closing
 from anabranch.diagram.sql.lambdas import lambdas
+from anabranch.diagram.sql.names import written
 from anabranch.diagram.sql.tokens import Kind, Token
 from anabranch.diagram.sql.words import NO_COLUMN, TIME_UNITS, token_at
 
@@ -31,6 +33,15 @@ class Scope:
 
     columns: tuple[str, ...]
     qualifier: str | None = None
+    sides: tuple[Side, ...] = ()  # of a join, whose columns are structs under their names
+
+    def starred(self, qualifier: str | None) -> list[tuple[str, str]] | None:
+        """What a star stands for: names, and what is written for them; None if there is no such qualifier."""
+        if not self.sides:
+            known = qualifier is None or (self.qualifier or "").lower() == qualifier.lower()
+            return [(name, written(name)) for name in self.columns] if known else None
+        meant = [side for side in self.sides if qualifier is None or side.name.lower() == qualifier.lower()]
+        return [(c, f"{written(side.name)}.{written(c)}") for side in meant for c in side.columns] or None
 
     def has(self, name: str) -> bool:
         return any(name.lower() == column.lower() for column in self.columns)

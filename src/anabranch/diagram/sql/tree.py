@@ -34,10 +34,32 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Within:
+    """How far apart in event time: a duration, or the bounds of the other side's event time."""
+
+    said: Fragment
+    duration: int | None = None
+    bounds: tuple[Fragment, Fragment] | None = None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One more stream that is joined to those before it."""
+
+    word: Fragment
+    source: Fragment | Tree
+    alias: str | None
+    outer: bool
+    on: Fragment | None
+    within: Within | None
+
+
+@dataclass(frozen=True)
 class Select:
     word: Fragment  # SELECT itself, to point at
     source: Fragment | Tree  # a stream's name, or a sub-query
     alias: str | None
+    joins: tuple[Joined, ...]
     where: Fragment | None
     shape: Shape
 

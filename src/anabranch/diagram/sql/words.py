@@ -74,6 +74,8 @@ def begins_clause(tokens: Sequence[Token], i: int) -> bool:
         return not _is_distinct_from(tokens, i)
     if token.word in ("WHERE", "HAVING", "UNION"):
         return True
+    if token.word == "WITHIN" and ends_operand(before):
+        return after.kind in (Kind.STRING, Kind.NUMBER) or after.word in ("INTERVAL", "BETWEEN")
     return (
         (token.word, after.word) in (("GROUP", "BY"), ("GROUPING", "SETS"))
         or trails(tokens, i)
@@ -96,7 +98,7 @@ def refused(tokens: Sequence[Token], i: int) -> str | None:
     if token.word in _ALONE:
         return token.word
     if token.word in _JOINED and (after.word in _JOINED or after.word == "JOIN"):
-        return "JOIN"
+        return f"{token.word} JOIN"
     if token.word in ("LIMIT", "OFFSET") and (after.kind is Kind.NUMBER or after.word in ("ALL", "(")):
         return token.word
     if token.word == "WINDOW" and after.is_name and token_at(tokens, i + 2).word == "AS":

@@ -1,0 +1,112 @@
+"""What a step reads: the new rows of streams for each reader, and the rows that are there beside them.
+
+A base stream's rows belong to buckets by their positions; a derived stream's say their buckets themselves, and
+those that this step has just written are among them. From a stream without a key a deletion removes one
+row that equals it. Where deletions have come, what a bucket adds is the difference that its rows make to
+how often each row is there, never less than not at all: a deletion without its row waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.reach import EVERYTHING, Interval, join
+from anabranch.diagram.stages import Leaf
+from anabranch.engine.kept import meets
+from anabranch.engine.kernel import Feed
+from anabranch.engine.live import Live, LiveQuery, LiveStore
+from anabranch.log.buckets import Bounds
+from anabranch.log.log import Log, StreamState
+from anabranch.log.reading import ReadPlan, ReadRange
+from anabranch.log.steps import Output
+from anabranch.model.run import LoggedSegment
+
+
+def times_of(segments: Iterable[LoggedSegment]) -> tuple[Interval, ...]:
+    """The event times that rows of some segments can have."""
+    found = []
+    for logged in segments:
+        low, high = logged.segment.event_min, logged.segment.event_max
+        if low is None or high is None:
+            return EVERYTHING
+        found.append((low, high))
+    return join(found)
+
+
+class Feeds:
+    """The feeds of one step, whose buckets end with `upto`; `outputs` is what it has written so far."""
+
+    def __init__(self, log: Log, live: Live, buckets: Sequence[int], outputs: Sequence[Output]) -> None:
+        self.log = log
+        self.live = live
+        self.buckets = buckets
+        self.upto = buckets[-1]
+        self.outputs = outputs
+
+    def new(self, leaf: Leaf, reader: LiveQuery | LiveStore) -> Feed:
+        """What the step's buckets hold of a stream, for a reader that has come so far."""
+        # A reader that is new takes everything that was there before in its first bucket.
+        first = min(number for number in self.buckets if number > reader.came)
+        query = self.live.query_of(leaf, reader.terms)
+        if query is not None:
+            return self._said(query, reader.stored.bucket, first)
+        assert isinstance(leaf, Source)
+        stream = self.live.stream(leaf.stream)
+        bounds = self._bounds(stream, reader, first)
+        if not bounds or bounds[-1].end == bounds[0].start:
+            return Feed(ReadPlan(stream.spec, ReadRange(), ()), bounds)
+        # A new query takes what is held; what came later is held for those that wait for it.
+        fresh = reader.stored.bucket is None
+        wanted = ReadRange(first_position=bounds[0].start + 1, last_position=bounds[-1].end, held=fresh)
+        feed = Feed(self.log.plan(leaf.stream, wanted), bounds)
+        if leaf.messages or not self.log.moments.has_revisions(stream.id, 1, bounds[-1].end):
+            return feed
+        every = self._held(stream, times_of(feed.plan.segments), bounds)
+        return replace(every, since=bounds[0].bucket - 1)
+
+    def history(self, leaf: Leaf, reader: LiveQuery | LiveStore, times: Sequence[Interval]) -> Feed:
+        """What a stream holds at some event times up to the end of the step; what is older is in earlier buckets."""
+        first = min(number for number in self.buckets if number > reader.came)
+        query = self.live.query_of(leaf, reader.terms)
+        if query is not None:
+            feed = self._said(query, reader.stored.bucket, first)
+            stream = self.log.stream_by_id(query.stored.stream_id)
+            fresh = [s for s in feed.plan.segments if s.last_position is None and meets(s.segment, times)]
+            found = self.log.plan_panes(stream, times)
+            return replace(feed, plan=ReadPlan(stream.spec, ReadRange(), (*found, *fresh)))
+        assert isinstance(leaf, Source)
+        stream = self.live.stream(leaf.stream)
+        return self._held(stream, times, self._bounds(stream, reader, first))
+
+    def _bounds(self, stream: StreamState, reader: LiveQuery | LiveStore, first: int) -> tuple[Bounds, ...]:
+        bounds = self.log.register.bounds_after(stream.id, reader.came, self.upto)
+        if reader.stored.bucket is None:
+            before = self.log.register.bounds_at(stream.id, first)
+            later = [b for b in bounds if b.bucket > first]
+            bounds = [Bounds(first, 0, before.end, before.progress), *later]
+        return tuple(bounds)
+
+    def _held(self, stream: StreamState, times: Sequence[Interval], bounds: tuple[Bounds, ...]) -> Feed:
+        """What a base stream holds at some event times; positions before the given bounds are in bucket 0."""
+        end = bounds[-1].end if bounds else self.log.register.bounds_at(stream.id, self.upto).end
+        start = bounds[0].start if bounds else end
+        found = self.log.plan_panes(stream, times)
+        held = tuple(s for s in found if s.first_position is None or s.first_position <= end)
+        revised = self.log.moments.has_revisions(stream.id, 1, end)
+        plan = ReadPlan(stream.spec, ReadRange(last_position=end), held)
+        return Feed(plan, (Bounds(0, 0, start, None), *bounds), revised, resolved=revised)
+
+    def _said(self, query: LiveQuery, since: int | None, first: int) -> Feed:
+        """What a query has said after a bucket, in earlier steps and in this one."""
+        stream = self.log.stream_by_id(query.stored.stream_id)
+        start = None if since is None else self.log.moments.first_after(stream.id, since)
+        committed: tuple[LoggedSegment, ...] = ()
+        if since is None or start is not None:
+            committed = self.log.plan(stream.name, ReadRange(first_position=start, held=True)).segments
+        written = [s for output in self.outputs if output.stream_id == stream.id for s in output.draft.data]
+        fresh = [LoggedSegment(segment, None, None) for segment in written]
+        plan = ReadPlan(stream.spec, ReadRange(), (*committed, *fresh))
+        last = self.upto if query.came > self.upto else None
+        return Feed(plan, revisions=True, derived=True, first=first if since is None else None, last=last)

@@ -1,0 +1,201 @@
+"""The law of revisions: any diagram corrects itself.
+
+Random diagrams of up to eight boxes read a stream with a key and one without. After any sequence of insertions,
+replacements, deletions and late rows, cut into buckets in any way, the table is what the reference executor says
+of all that was committed; the changes, replayed, give the table; and no bucket takes a row away that it gives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+import anabranch as ab
+from anabranch.engine.live import Live
+from anabranch.model.time import EPOCH
+from anabranch.reference.keys import Keyed, Message
+from anabranch.reference.rows import WeightedRow
+from anabranch.reference.run import answer
+from anabranch.reference.values import Timestamp
+
+ZERO = datetime(2026, 1, 1, tzinfo=UTC)
+SEEN: Counter[str] = Counter()
+MOST_BOXES = 8
+T = TypeVar("T")
+
+
+class Chance:
+    """Draws, from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+
+    def random(self) -> float:
+        return float(self.generator.random())
+
+    def uniform(self, low: float, high: float) -> float:
+        return float(self.generator.uniform(low, high))
+
+    def randint(self, low: int, high: int) -> int:
+        return int(self.generator.integers(low, high + 1))
+
+    def choice(self, choices: Sequence[T]) -> T:
+        return choices[self.randint(0, len(choices) - 1)]
+
+
+@dataclass
+class Story:
+    """What has happened to the two streams, as the reference executor takes it."""
+
+    chance: Chance
+    messages: list[Message] = field(default_factory=list)
+    rows: list[WeightedRow] = field(default_factory=list)
+    now: float = 0
+
+    def minute(self) -> float:
+        """Mostly a little later than the last one; sometimes long ago."""
+        if self.chance.random() < 0.3:
+            SEEN["late"] += 1
+            return round(self.chance.uniform(0, self.now), 1)
+        self.now += self.chance.uniform(0, 3)
+        return round(self.now, 1)
+
+    def act(self, orders: ab.Stream, events: ab.Stream) -> None:
+        kind = self.chance.choice(["insert", "insert", "replace", "delete", "event", "event"])
+        SEEN[kind] += 1
+        many = range(self.chance.randint(1, 4))
+        if kind == "event":
+            new = [(self.chance.randint(1, 6), self.chance.randint(-3, 9), _at(self.minute())) for _ in many]
+            events.append(new)
+            self.rows += [WeightedRow({"id": i, "m": m, "ts": _stamp(t)}, _stamp(t)) for i, m, t in new]
+        elif kind == "delete":
+            keys = sorted({self.chance.randint(1, 12) for _ in many})
+            orders.delete(keys)
+            for place, key in enumerate(keys):
+                values = {"id": key, "g": None, "n": None, "ts": None}
+                self.messages.append(Message(values, (len(self.messages), place), None, gone=True))
+        else:
+            new = [
+                (self.chance.randint(1, 12), self.chance.randint(1, 3), self.chance.randint(-3, 9), _at(self.minute()))
+                for _ in many
+            ]
+            rows = [dict(zip(("id", "g", "n", "ts"), row, strict=True)) for row in new]
+            orders.replace(rows) if kind == "replace" else orders.append(rows)
+            for place, (i, g, n, t) in enumerate(new):
+                values = {"id": i, "g": g, "n": n, "ts": _stamp(t)}
+                self.messages.append(Message(values, (len(self.messages), place), _stamp(t)))
+
+
+def _at(minute: float) -> datetime:
+    return ZERO + timedelta(minutes=minute)
+
+
+def _stamp(instant: datetime) -> Timestamp:
+    return Timestamp((instant - EPOCH) // timedelta(microseconds=1))
+
+
+def diagram(chance: Chance, boxes: int) -> tuple[str, int]:
+    """A select that gives k and v, with event times, and how many boxes are left."""
+    if boxes <= 1 or chance.random() < 0.15:
+        stream, value, key = chance.choice([("o", "n", "g"), ("o", "n", "id"), ("e", "m", "id")])
+        return f"SELECT {key} AS k, {value} AS v FROM {stream}", boxes - 1
+    kind = chance.choice(["filter", "map", "union", "aggregate", "aggregate", "join", "join", "left join"])
+    SEEN[kind] += 1
+    inner, left = diagram(chance, boxes - 1)
+    if kind == "filter":
+        return f"SELECT k, v FROM ({inner}) WHERE v % {chance.choice([2, 3])} <> 0", left
+    if kind == "map":
+        return f"SELECT k % {chance.choice([2, 4])} AS k, v + 1 AS v FROM ({inner})", left
+    if kind == "aggregate":
+        window = chance.choice(["<SLICES '10 minutes'>", "<VISIBLE '15 minutes' ADVANCE '5 minutes'>"])
+        call = chance.choice(["count(*)", "sum(v)", "count(DISTINCT v)"])
+        return f"SELECT k, {call} AS v FROM ({inner}) {window} GROUP BY k", left
+    other, left = diagram(chance, left)
+    if kind == "union":
+        return f"SELECT k, v FROM ({inner} UNION ALL {other})", left
+    band = chance.choice([" WITHIN '4 minutes'", " WITHIN '10 minutes'", ""])
+    on = chance.choice(["a.k = b.k", "a.k = b.k AND a.v <= b.v"])
+    word = "LEFT JOIN" if kind == "left join" else "JOIN"
+    made = chance.choice(["a.v + coalesce(b.v, 0)", "coalesce(b.v, -1)"])
+    return f"SELECT a.k, {made} AS v FROM ({inner}) AS a {word} ({other}) AS b ON {on}{band}", left
+
+
+def play(engine: ab.Engine, seed: int) -> None:
+    chance = Chance(seed)
+    engine.sql("CREATE STREAM o (id INT, g INT, n INT, ts TIMESTAMP) EVENT TIME ts KEY (id)")
+    engine.sql("CREATE STREAM e (id INT, m INT, ts TIMESTAMP) EVENT TIME ts")
+    queries = {f"q{number}": diagram(chance, MOST_BOXES)[0] for number in range(2)}
+    for name, text in queries.items():
+        engine.sql(f"CREATE STREAM {name} AS {text}")
+    story = Story(chance)
+    orders, events = engine.stream("o"), engine.stream("e")
+    advancer = engine._queries.advancer
+    for _ in range(10):
+        story.act(orders, events)
+        if (dice := chance.random()) < 0.4:
+            engine.advance()
+        elif dice < 0.7:
+            with advancer._leased() as lease:
+                advancer.record(lease)
+    if chance.random() < 0.5:
+        for stream in (orders, events):
+            stream.punctuate(_at(story.now + 60))
+    engine.advance()
+    for name, text in queries.items():
+        check(engine, story, name, f"seed {seed}: {text}")
+
+
+def check(engine: ab.Engine, story: Story, name: str, said: str) -> None:
+    live = Live(engine._log)
+    query = live.queries[name]
+    assert query.stored.bucket is not None
+    progress = {stream: live.progress_at(stream, query.stored.bucket) for stream in ("o", "e")}
+    tables = {"o": Keyed(("id",), story.messages), "e": story.rows}
+    expected = Counter(tuple(row.values.values()) for row in answer(query.asked, tables, progress).rows)
+    found = Counter(tuple(row) for row in engine.table(name).collect())
+    assert found == expected, said
+    changes = engine.changes(name).collect()
+    net: Counter[Any] = Counter()
+    for row in changes:
+        net[tuple(row)[:2]] += -1 if row._change_type in ("delete", "update_preimage") else 1
+    assert +net == expected, f"the changes of {said}"
+    assert not -net, f"the changes of {said}"
+    assert not list(minimal(engine, name)), f"nothing is taken away and given again: {said}"
+    SEEN.update(row._change_type for row in changes)
+
+
+def minimal(engine: ab.Engine, name: str) -> Iterator[Any]:
+    """The rows that a bucket both takes away and gives, at the same event time."""
+    taken: Counter[Any] = Counter()
+    given: Counter[Any] = Counter()
+    for row in engine.stream(name).read(log_columns=True).collect():
+        count = taken if row._change_type in ("delete", "update_preimage") else given
+        count[row._bucket, row._event_time, row.k, row.v] += 1
+    yield from (taken & given)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coverage(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Say how often each box and each kind of revision occurred."""
+    yield
+    said = ", ".join(f"{what} {count}" for what, count in sorted(SEEN.items()))
+    reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(f"\nrevisions: {said}")
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_any_diagram_is_what_the_reference_executor_says(engine: ab.Engine, seed: int) -> None:
+    play(engine, seed)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", range(200, 215))
+def test_more_diagrams(engine: ab.Engine, seed: int) -> None:
+    play(engine, seed)
