@@ -105,16 +105,20 @@ def diagram(chance: Chance, boxes: int) -> tuple[str, int]:
     if boxes <= 1 or chance.random() < 0.15:
         stream, value, key = chance.choice([("o", "n", "g"), ("o", "n", "id"), ("e", "m", "id")])
         return f"SELECT {key} AS k, {value} AS v FROM {stream}", boxes - 1
-    kind = chance.choice(["filter", "map", "union", "aggregate", "aggregate", "join", "join", "left join"])
+    kind = chance.choice(["filter", "map", "union", "aggregate", "aggregate", "join", "join", "left join", "first"])
     SEEN[kind] += 1
     inner, left = diagram(chance, boxes - 1)
     if kind == "filter":
         return f"SELECT k, v FROM ({inner}) WHERE v % {chance.choice([2, 3])} <> 0", left
     if kind == "map":
         return f"SELECT k % {chance.choice([2, 4])} AS k, v + 1 AS v FROM ({inner})", left
+    if kind == "first":
+        order = chance.choice(["v DESC", "v", "v % 2, v DESC"])
+        ranked = f"row_number() OVER (PARTITION BY k ORDER BY {order})"
+        return f"SELECT k, v FROM ({inner}) QUALIFY {ranked} <= {chance.randint(1, 2)}", left
     if kind == "aggregate":
         window = chance.choice(["<SLICES '10 minutes'>", "<VISIBLE '15 minutes' ADVANCE '5 minutes'>"])
-        call = chance.choice(["count(*)", "sum(v)", "count(DISTINCT v)"])
+        call = chance.choice(["count(*)", "sum(v)", "count(DISTINCT v)", "max(v)", "min(v)"])
         return f"SELECT k, {call} AS v FROM ({inner}) {window} GROUP BY k", left
     other, left = diagram(chance, left)
     if kind == "union":

@@ -11,6 +11,7 @@ from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.expression import Expression
+from anabranch.diagram.fluent import Flow
 from anabranch.diagram.progress import progress_of
 from anabranch.diagram.sql.compile import compile_query
 from anabranch.diagram.sql.parse import parse
@@ -141,3 +142,19 @@ def test_of_each_key_the_version_with_the_highest_stamp_counts() -> None:
         assert sorted(tuple(r.values.values()) for r in rows) == [(1, 11), (3, 30)]
     later = live_rows(Keyed(("id",), [*story, message(6, 2, 21)]))
     assert sorted(tuple(r.values.values()) for r in later) == [(1, 11), (2, 21), (3, 30)], "a newer one lives"
+
+
+def test_the_fluent_form_gives_the_same_boxes() -> None:
+    left, right = (Flow(Source(name, COLUMNS[name]), name) for name in ("l", "r"))
+    made = left.join(right, on="l.id = r.id", within="5 seconds").where("a > 1").select("l.a", "b")
+    assert made.box == box("SELECT l.a, b FROM l JOIN r ON l.id = r.id WITHIN '5 seconds' WHERE a > 1")
+    named = left.alias("p").join(right.where("b > 0").alias("q"), on="p.id = q.id", how="left").select("p.*", "b")
+    assert named.box == box("SELECT p.*, b FROM l AS p LEFT JOIN (SELECT * FROM r WHERE b > 0) AS q ON p.id = q.id")
+    for wrong in (
+        lambda: left.join(right, on="TRUE", how="full"),
+        lambda: left.join(right.select("b"), on="TRUE"),
+        lambda: left.join(left, on="TRUE"),
+        lambda: left.join(right, on="count(*) > 1"),
+    ):
+        with pytest.raises(AnabranchError):
+            wrong()

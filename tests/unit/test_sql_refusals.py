@@ -58,7 +58,7 @@ def test_the_whole_message() -> None:
         ("SELECT a FROM s LIMIT 3", "LIMIT"),
         ("SELECT a FROM s WHERE a LIMIT 3", "LIMIT"),
         ("SELECT a FROM s OFFSET 3", "OFFSET"),
-        ("SELECT a FROM s QUALIFY a > 1", "QUALIFY"),
+        ("SELECT a FROM s QUALIFY a > 1", "a > 1"),
         ("SELECT a FROM s WINDOW w AS (ORDER BY a)", "WINDOW"),
         ("SELECT a FROM s RIGHT JOIN t ON a = x", "RIGHT"),
         ("SELECT a FROM s i FULL OUTER JOIN t ON a = x", "FULL"),

@@ -54,20 +54,32 @@ class BoundFlow:
         """Keep the groups for which a condition is true."""
         return BoundFlow(self.flow.having(condition), self.queries)
 
+    def alias(self, name: str) -> BoundFlow:
+        """Give the rows a name, by which columns can be qualified."""
+        return BoundFlow(self.flow.alias(name), self.queries)
+
+    def join(self, other: BoundFlow | Stream, on: str, within: Duration | None = None, how: str = "inner") -> BoundFlow:
+        """Pairs of rows for which `on` is true: `a.join(b, on="a.id = b.id", within="5 seconds")`, or `how="left"`."""
+        return BoundFlow(self.flow.join(_flow_of(other, "join()"), on, within, how), self.queries)
+
     def union(self, other: BoundFlow | Stream) -> BoundFlow:
         """The rows of both, duplicates and all."""
-        inner = other if isinstance(other, BoundFlow) else getattr(other, "_flow", lambda: None)()
-        if not isinstance(inner, BoundFlow):
-            raise AnabranchError(
-                "BAD_ARGUMENT",
-                place="union()",
-                need="a stream, or a query that is being written",
-                got=f"a {type(other).__name__}",
-                next_step="Pass engine.stream(name), or a flow that begins with one.",
-            )
-        return BoundFlow(self.flow.union(inner.flow), self.queries)
+        return BoundFlow(self.flow.union(_flow_of(other, "union()")), self.queries)
 
     def create(self, name: str, *, archive: str | None = None, revise_every: int = 1, on_error: str = "halt") -> None:
         """Create the query as a stream of this name."""
         query = self.flow.query(name, archive=archive, revise_every=revise_every, on_error=on_error)
         self.queries.create(query, SourceText(f"-- {name}, in the fluent form", name, is_statement=False))
+
+
+def _flow_of(other: BoundFlow | Stream, place: str) -> Flow:
+    found = other if isinstance(other, BoundFlow) else getattr(other, "_flow", lambda: None)()
+    if not isinstance(found, BoundFlow):
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=place,
+            need="a stream, or a query that is being written",
+            got=f"a {type(other).__name__}",
+            next_step="Pass engine.stream(name), or a flow that begins with one.",
+        )
+    return found.flow

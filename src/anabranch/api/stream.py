@@ -90,6 +90,14 @@ class Stream:
         """Begin a query: an aggregate over all rows."""
         return self._flow().agg(*aggregates)
 
+    def alias(self, name: str) -> BoundFlow:
+        """Begin a query: the rows under another name, by which columns can be qualified."""
+        return self._flow().alias(name)
+
+    def join(self, other: BoundFlow | Stream, on: str, within: Duration | None = None, how: str = "inner") -> BoundFlow:
+        """Begin a query: pairs of rows of this stream and of another for which `on` is true."""
+        return self._flow().join(other, on, within, how)
+
     def union(self, other: BoundFlow | Stream) -> BoundFlow:
         """Begin a query: the rows of this stream and of another."""
         return self._flow().union(other)

@@ -57,6 +57,7 @@ _LAWS = (
     Law("median", Grade.MULTISET),
     Law("percentile", Grade.MULTISET, least=2, most=2),
     Law("latest", Grade.MERGEABLE, ours=True),
+    Law("top", Grade.MERGEABLE, least=3, most=3, ours=True),
 )
 LAWS: Mapping[str, Law] = {law.name: law for law in _LAWS}
 

@@ -6,12 +6,14 @@ from dataclasses import fields
 from typing import Any
 
 from anabranch.diagram.boxes.aggregate import Aggregate, Call
+from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.topn import Order, TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Expression, Named
@@ -20,8 +22,8 @@ from anabranch.model.window import Window
 _KINDS = {
     kind.__name__: kind
     for kind in (
-        Source, View, Keep, Filter, Map, Union, Join, Aggregate, Partials, Consolidate,
-        Side, Band, Call, Expression, Named, Window,
+        Source, View, Keep, Filter, Map, Union, Join, TopN, Explode, Aggregate, Partials, Consolidate,
+        Side, Band, Order, Call, Expression, Named, Window,
     )
 }  # fmt: skip
 

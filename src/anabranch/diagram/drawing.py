@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.topn import TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.rewrites.known import Note, is_linear
@@ -70,6 +72,11 @@ def _words(box: Box) -> list[str]:
             return ["Union"]
         case Join():
             return [_join(box)]
+        case Explode():
+            return [f"Explode {box.array}"]
+        case TopN():
+            keys = [str(key) for key in box.keys]
+            return [f"First {box.most} in order of {', '.join(map(str, box.order))}{_by(keys)}"]
         case Partials():
             pane = "all of time" if box.pane is None else f"panes of {duration_text(box.pane)}"
             keys = [str(key.expression) for key in box.keys]

@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.join import Join, Side
+from anabranch.diagram.boxes.view import View
 from anabranch.diagram.query import OnError, Query
-from anabranch.diagram.sql.compile import shaped, union, where
+from anabranch.diagram.sql.calls import none_in
+from anabranch.diagram.sql.compile import check_sides, shaped, union, where
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.durations import make_window
 from anabranch.diagram.sql.fragment import Fragment
@@ -41,6 +44,7 @@ class Flow:
     over: WindowClause | None = None
     keys: tuple[Item, ...] | None = None
     groups: _Groups | None = None
+    sides: tuple[Side, ...] = ()  # of a join
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -106,6 +110,32 @@ class Flow:
         said = Fragment.of("", "union()")
         return Flow(union([(box, said) for box in boxes]))
 
+    def alias(self, name: str) -> Flow:
+        """Give the rows a name, by which columns can be qualified."""
+        check_name(name, "alias")
+        return Flow(View(self._settled("alias()"), name), name)
+
+    def join(self, other: Flow, on: str, within: Duration | None = None, how: str = "inner") -> Flow:
+        """Pairs of rows for which a condition is true; `within` is how far apart in event time the two may be."""
+        if not isinstance(other, Flow):
+            raise _wrong("join()", "another flow", f"a {type(other).__name__}", "Pass what where() or alias() give.")
+        if how not in ("inner", "left"):
+            raise _wrong("join(), how=", "inner or left", repr(how), "Pass one of these.")
+        condition = _expression(on, "join(), on=")
+        band = None if within is None else duration_us(within, "join(), within=")
+        boxes = (self._settled("join()"), other._settled("join()"))
+        sides = self.sides or (self._side(boxes[0]),)
+        sides = (*sides, other._side(boxes[1]))
+        check_sides(sides, condition)
+        none_in(condition, "on=", "Aggregate before the join, or after it.")
+        box = Join(boxes, sides, condition.expression, band, None, how == "left")
+        return Flow(box, sides=sides)
+
+    def _side(self, box: Box) -> Side:
+        if self.name is None:
+            raise _wrong("join()", "sides that have a name", "one without", 'Give it one: .alias("a").')
+        return Side(self.name, box.columns)
+
     def query(
         self, name: str, archive: str | None = None, revise_every: int = 1, on_error: str | OnError = OnError.HALT
     ) -> Query:
@@ -122,7 +152,7 @@ class Flow:
 
     @property
     def _scope(self) -> Scope:
-        return Scope(self.box.columns, self.name)
+        return Scope(self.box.columns, self.name, self.sides)
 
     def _having(self, condition: Fragment) -> Flow:
         assert self.groups is not None

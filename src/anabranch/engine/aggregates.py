@@ -107,9 +107,8 @@ def lower(calls: Sequence[Call], arguments: Mapping[str, Sequence[Argument]], ti
 
 
 def takes_deletions(calls: Sequence[Call]) -> bool:
-    """Whether partial results subtract; what a rewrite makes of messages is never deleted from."""
-    laws = [LAWS[call.function] for call in calls]
-    return all(law.grade is not Grade.MERGEABLE or law.ours for law in laws)
+    """Whether partial results subtract; the latest of some messages is never deleted from."""
+    return all(LAWS[c.function].grade is not Grade.MERGEABLE or c.function == "latest" for c in calls)
 
 
 def _weight_where(condition: str) -> str:
@@ -249,6 +248,47 @@ def _latest(lowered: Lowered, call: Call, arguments: Sequence[Argument], ties: s
     return name
 
 
+def _top(lowered: Lowered, call: Call, arguments: Sequence[Argument], ties: str) -> str:
+    """The first rows in an order, as a list: of lists, the first of all together."""
+    x, most, words = arguments[0], arguments[1].text, arguments[2].text.strip("'").split()
+    kind = x.type
+    assert isinstance(kind, T.StructType)
+    row = kind["row"].dataType
+    assert isinstance(row, T.StructType)
+    order = "0"
+    for column in reversed([f for f in row if not has_map(f.dataType)]):  # ties, by the other columns in order
+        order = _compared(f"row.{column.name}", "AF", order)
+    for n, word in reversed(list(enumerate(words))):
+        order = _compared(f"o{n}", word, order)
+
+    def first(rows: str) -> str:
+        return f"SLICE(ARRAY_SORT(FLATTEN(COLLECT_LIST({rows})), (a, b) -> {order}), 1, {most})"
+
+    name = f"_m{len(lowered.measures)}"
+    rows = f"ARRAY_REPEAT({x.column}, CAST(_weight AS INT))"
+    lowered.measures.append(Measure(name, 0, first(rows), first(name)))
+    return name
+
+
+def _compared(field: str, word: str, otherwise: str) -> str:
+    """A comparison of a and b: -1, 0 or 1; ascending or descending, nulls first or last."""
+    low, high = ("1", "-1") if word[0] == "D" else ("-1", "1")
+    null, known = ("1", "-1") if word[1] == "L" else ("-1", "1")
+    return (
+        f"CASE WHEN a.{field} <=> b.{field} THEN {otherwise} WHEN a.{field} IS NULL THEN {null} "
+        f"WHEN b.{field} IS NULL THEN {known} WHEN a.{field} < b.{field} THEN {low} ELSE {high} END"
+    )
+
+
+def has_map(kind: T.DataType) -> bool:
+    """Whether there is a map in values of a type: these have no order."""
+    if isinstance(kind, T.ArrayType):
+        return has_map(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(has_map(f.dataType) for f in kind)
+    return isinstance(kind, T.MapType | T.VariantType)
+
+
 def _approx_count_distinct(lowered: Lowered, call: Call, arguments: Sequence[Argument], ties: str) -> str:
     x = arguments[0].column
     hashed = f"CASE WHEN {x} IS NULL THEN NULL ELSE XXHASH64({x}) END"
@@ -318,6 +358,7 @@ _LOWERINGS: Mapping[str, Callable[[Lowered, Call, Sequence[Argument], str], str]
     "first": _by_time("MIN"),
     "last": _by_time("MAX"),
     "latest": _latest,
+    "top": _top,
     "approx_count_distinct": _approx_count_distinct,
     "approx_percentile": _approx_percentile,
     "count_distinct": _count_distinct,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as T
 
-from anabranch.engine.groups import has_map
+from anabranch.engine.aggregates import has_map
 from anabranch.engine.guard import FAILED
 from anabranch.engine.relation import Relation, listed, quoted
 from anabranch.model.run import ChangeType

@@ -32,8 +32,9 @@ from anabranch.diagram.rewrites.known import Key, Known, Note
 from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.stages import Leaf, boxes_of, kept_in, leaves_of
 from anabranch.diagram.taxonomy import arbitrary_in
+from anabranch.engine.aggregates import has_map
 from anabranch.engine.answers import Answers, Kept, Version
-from anabranch.engine.groups import Recipe, has_map, recipe
+from anabranch.engine.groups import Recipe, recipe
 from anabranch.engine.join import paired, sources
 from anabranch.engine.kernel import partial_rows, prepare_partials, rows_below
 from anabranch.engine.live import Live, LiveQuery, Terms, is_hidden

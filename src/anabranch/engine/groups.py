@@ -19,13 +19,13 @@ from pyspark.sql import types as T
 
 from anabranch.diagram.boxes.aggregate import Call
 from anabranch.diagram.expression import Expression, Named
-from anabranch.engine.aggregates import ROWS, Argument, Lowered, lower
+from anabranch.engine.aggregates import ROWS, Argument, Lowered, has_map, lower
 from anabranch.engine.guard import FAILED, NO_GUARD, Guard
 from anabranch.engine.relation import Relation, listed, quoted
 from anabranch.engine.rows import mapped
 from anabranch.model.window import Window
 
-_CONSTANTS = {"percentile": 1, "approx_percentile": 1, "approx_count_distinct": 1}
+_CONSTANTS = {"top": 1, "percentile": 1, "approx_percentile": 1, "approx_count_distinct": 1}
 _TIED = ("first", "last")
 
 
@@ -95,14 +95,6 @@ def recipe(
             kind = schema_of(f"SELECT ({constant.text}) AS c")["c"].dataType
             found[call.name].append(Argument("", kind, constant.text))
     return Recipe(lower(calls, found, "_ties"), ties)
-
-
-def has_map(kind: T.DataType) -> bool:
-    if isinstance(kind, T.ArrayType):
-        return has_map(kind.elementType)
-    if isinstance(kind, T.StructType):
-        return any(has_map(f.dataType) for f in kind)
-    return isinstance(kind, T.MapType | T.VariantType)
 
 
 def partial(rows: Relation, lowered: Lowered, by: Sequence[str], keys: Sequence[str]) -> Relation:

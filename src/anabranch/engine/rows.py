@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.explode import EXPLODED, Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.union import Union
@@ -36,6 +37,12 @@ def lower_linear(box: Box, lower: Lower, guard: Guard = NO_GUARD) -> Relation:
             return Relation(sql, below.carried, below.columns, below.alias)
         case Map():
             return mapped(lower(box.input), box.outputs, guard, time=box.time)
+        case Explode():
+            below = lower(box.input)
+            carried = [name for name in below.carried if not name.startswith(_ENDS)]
+            sql = f"SELECT {listed(carried)}, POSEXPLODE({box.array}) AS (_at, _item) FROM {below.source}"
+            placed = f"SELECT {listed(carried)}, _item, _at + 1 AS _place FROM ({sql})"
+            return Relation(placed, tuple(carried), EXPLODED, below.alias)
         case Union():
             return _united([lower(part) for part in box.parts])
     raise AssertionError(f"{type(box).__name__} is not linear")

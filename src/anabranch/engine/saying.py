@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
@@ -179,9 +180,27 @@ def changes_between(answers: Answers, query: LiveQuery, emissions: Sequence[Emis
     """What a query says from one version of its answer to the next."""
     rows = answers.lower(query.plan)
     kinds = spark_schema(schema)
+    if any(isinstance(box, Explode) for box in boxes_of(query.plan)):
+        return _by_content(rows, emissions, query.columns, kinds)
     places = [T.StructField(f"c{n}", kinds[name].dataType) for n, name in enumerate(rows.columns)]
     said = T.StructType([kinds["_event_time"], *places])
     return difference(rows, emissions, closes_of(query, answers.versions), said)
+
+
+def _by_content(rows: Relation, emissions: Sequence[Emission], columns: Sequence[str], kinds: T.StructType) -> Relation:
+    """What a query says whose groups have many rows: those of the one version less those of the other."""
+    moves = [(e.version, e.bucket, 1) for e in emissions if e.release]
+    moves += [(e.said, e.bucket, -1) for e in emissions if e.release]
+    items = ", ".join(f"NAMED_STRUCT('v', {v}, '_bucket', {b}L, '_weight', {w})" for v, b, w in moves)
+    if not moves:
+        items = "NAMED_STRUCT('v', -1, '_bucket', 0L, '_weight', 0)"
+    names = listed(["_event_time", *columns])
+    where = f" WHERE {FAILED} IS NULL" if FAILED in rows.carried else ""
+    listing = f"INLINE(FILTER(ARRAY({items}), m -> m.v = _version)) AS (_v, _bucket, _weight)"
+    moved = f"SELECT XXHASH64(_id) AS _of, {names}, {listing} FROM {rows.source}{where}"
+    found = settled(Relation(moved), columns, kinds)
+    order = "NAMED_STRUCT('of', _of, 'pair', _pair) AS _id"
+    return replace(found, sql=f"SELECT *, {order} FROM {found.source}")
 
 
 def closes_of(query: LiveQuery, versions: Sequence[Version]) -> list[int | None] | None:

@@ -17,10 +17,11 @@ from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.topn import TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.model.errors import AnabranchError
-from anabranch.reference import grouping, joining, linear
+from anabranch.reference import grouping, joining, linear, ranking
 from anabranch.reference.linear import Tables
 from anabranch.reference.rows import Identity, WeightedRow, identity_of, place
 
@@ -76,6 +77,9 @@ def _run(box: Box, tables: Tables, progress: ProgressOf, include_open: bool) -> 
             reached = _least([left.progress, right.progress])
             said = joining.join(box, left.rows, right.rows, reached, include_open)
             return Said(said, joining.progress_of(box, reached))
+        case TopN():
+            rows, reached = run(box.input)
+            return Said(ranking.top(box, rows), reached)
         case Aggregate():
             rows, reached = run(box.input)
             said = grouping.aggregate(box, rows, reached, include_open)
@@ -87,7 +91,7 @@ def _run(box: Box, tables: Tables, progress: ProgressOf, include_open: bool) -> 
     raise AnabranchError(
         "NOT_SUPPORTED",
         place="reference executor",
-        need="a Source, View, Keep, Filter, Map, Union, Join, Aggregate or Consolidate box",
+        need="a Source, View, Keep, Filter, Map, Union, Join, TopN, Aggregate or Consolidate box",
         got=type(box).__name__,
         next_step="Partial results are no rows: ask for the Consolidate box above them.",
     )

@@ -3,8 +3,9 @@
 Each rewrite takes a diagram and what is known of the warehouse, and gives a diagram that means the same
 and a note for every change that it made. The order matters: derived streams are opened into the
 diagrams behind them, streams with keys become their live rows, aggregates over aggregates become one
-where that is legal, answers that must be read again are kept, what can be partial is made partial, and
-partials that somebody keeps already are used instead of kept again.
+where that is legal, answers that must be read again are kept, the first rows of groups become an
+aggregate, what can be partial is made partial, and partials that somebody keeps already are used instead
+of kept again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from anabranch.diagram.rewrites.partial_form import partial_form
 from anabranch.diagram.rewrites.resolve import resolve
 from anabranch.diagram.rewrites.roll_up import roll_up
 from anabranch.diagram.rewrites.stack import stack
+from anabranch.diagram.rewrites.top_n import top_n
 
 # Of the whole diagram, down to the base streams.
-WHOLE: tuple[Rewrite, ...] = (open_views, resolve, stack, keep)
+WHOLE: tuple[Rewrite, ...] = (open_views, resolve, stack, keep, top_n)
 # Of each stage by itself. What is kept stays as it was asked for, so that equal answers are kept once.
 STAGE: tuple[Rewrite, ...] = (partial_form, roll_up)
 REWRITES = WHOLE + STAGE

@@ -15,6 +15,7 @@ from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.topn import TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Expression, Named
@@ -22,6 +23,7 @@ from anabranch.diagram.query import Query
 from anabranch.diagram.sql.calls import find, none_in
 from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.names import check_different, output_name
+from anabranch.diagram.sql.ranks import bound, rank
 from anabranch.diagram.sql.rewrite import Key, Rewriter, no_window, rank_of
 from anabranch.diagram.sql.scope import Scope, bare
 from anabranch.diagram.sql.statements import CreateQuery
@@ -75,7 +77,7 @@ def _joined(tree: Select, first: Box, columns_of: ColumnsOf) -> tuple[Box, Scope
     for part in tree.joins:
         right = _source(part.source, part.alias, columns_of)
         sides.append(_side(part.source, part.alias, right, part.word))
-        _check_sides(sides, part.word)
+        check_sides(sides, part.word)
         if part.on is not None:
             none_in(part.on, "ON", "Aggregate in a sub-query, or after the join.")
         on = part.on.expression if part.on is not None and part.on.squeezed.upper() != "TRUE" else None
@@ -95,7 +97,7 @@ def _side(source: Fragment | Tree, alias: str | None, box: Box, word: Fragment) 
     return Side(name, box.columns)
 
 
-def _check_sides(sides: Sequence[Side], word: Fragment) -> None:
+def check_sides(sides: Sequence[Side], word: Fragment) -> None:
     names = [side.name.lower() for side in sides]
     if len(set(names)) < len(names):
         raise word.error(
@@ -149,7 +151,8 @@ def shaped(box: Box, scope: Scope, shape: Shape) -> Box:
     found = [find(part) for part in (*(item.expression for item in shape.items), *shape.having)]
     aggregates = any(not isinstance(call.what, str) for calls in found for call in calls)
     if shape.group is not None or aggregates:
-        return _aggregated(box, scope, shape)
+        groups = _aggregated(box, scope, shape)
+        return groups if shape.qualify is None else _first(groups, shape.qualify)
     if shape.window is not None:
         raise shape.window.said.error(
             need="an aggregate such as count(*), or GROUP BY, to go with the window",
@@ -163,7 +166,15 @@ def shaped(box: Box, scope: Scope, shape: Shape) -> Box:
     for item, calls in zip(shape.items, found, strict=True):
         for call in calls:
             raise no_window(item.expression, call)
+    if shape.qualify is not None:
+        box = _first(box, shape.qualify)
     return _mapped(box, scope, shape.items)
+
+
+def _first(box: Box, qualify: Fragment) -> Box:
+    """QUALIFY: over the rows that were read, or over the results of aggregates, by the names that they got."""
+    found = rank(qualify)
+    return TopN(box, found.keys, found.order, bound(qualify, found.end))
 
 
 def _mapped(box: Box, scope: Scope, items: tuple[Item, ...]) -> Box:

@@ -15,7 +15,6 @@ _INSTEAD = {
     "EXCEPT": "Say with WHERE which rows are wanted.",
     "INTERSECT": "Say with WHERE which rows are wanted.",
     "MINUS": "Say with WHERE which rows are wanted.",
-    "QUALIFY": "Use an aggregate over <SLICES 'd'> and HAVING.",
     "WINDOW": "Use an aggregate over <SLICES 'd'>.",
     "LATERAL": "Use functions on arrays, such as transform or filter.",
 }

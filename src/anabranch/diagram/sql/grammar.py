@@ -1,4 +1,4 @@
-"""The grammar of a continuous query: SELECT, FROM, JOIN, WHERE, GROUP BY, HAVING, and UNION ALL of those."""
+"""The grammar of a continuous query: SELECT, FROM, JOIN, WHERE, GROUP BY, HAVING, QUALIFY, and UNION ALL of those."""
 
 from __future__ import annotations
 
@@ -53,11 +53,13 @@ def _term(cursor: Cursor, at_end: AtEnd | None, depth: int) -> Tree:
 def _close(cursor: Cursor) -> None:
     if not cursor.accept(")"):
         raise cursor.refused() or cursor.unexpected(
-            "a clause of the query, or its closing ')'", "The clauses: WHERE, GROUP BY, HAVING, UNION ALL.", _CLAUSES
+            "a clause of the query, or its closing ')'",
+            "The clauses: WHERE, GROUP BY, HAVING, QUALIFY, UNION ALL.",
+            _CLAUSES,
         )
 
 
-_CLAUSES = ("WHERE", "GROUP", "HAVING", "UNION", "FROM")
+_CLAUSES = ("WHERE", "GROUP", "HAVING", "QUALIFY", "UNION", "FROM")
 
 
 def _select(cursor: Cursor, depth: int) -> Select:
@@ -79,9 +81,10 @@ def _select(cursor: Cursor, depth: int) -> Select:
     where = cursor.expression("a condition") if cursor.accept("WHERE") else None
     group = _group(cursor) if cursor.accept("GROUP", "BY") else None
     having = (cursor.expression("a condition"),) if cursor.accept("HAVING") else ()
+    qualify = cursor.expression("a condition") if cursor.accept("QUALIFY") else None
     if cursor.sees(","):
         raise cursor.unexpected("one condition", "Join conditions with AND.")
-    return Select(word, source, alias, joins, where, Shape(items, window, group, having))
+    return Select(word, source, alias, joins, where, Shape(items, window, group, having, qualify))
 
 
 def _items(cursor: Cursor) -> tuple[Item, ...]:

@@ -31,6 +31,7 @@ class Shape:
     window: WindowClause | None = None
     group: tuple[Fragment, ...] | None = None  # None: no GROUP BY
     having: tuple[Fragment, ...] = ()  # all of them must hold
+    qualify: Fragment | None = None
 
 
 @dataclass(frozen=True)

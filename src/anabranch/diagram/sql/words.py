@@ -45,7 +45,7 @@ TIME_UNITS = _UNITS | {f"{unit}S" for unit in _UNITS}
 
 _JOINED = _words("INNER CROSS LEFT RIGHT FULL NATURAL SEMI ANTI OUTER ASOF")
 _BY = _words("ORDER SORT CLUSTER DISTRIBUTE")
-_ALONE = _words("JOIN QUALIFY LATERAL EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE")
+_ALONE = _words("JOIN LATERAL EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE")
 _OURS = frozenset((("ARCHIVE", "INTO"), ("REVISE", "EVERY"), ("ON", "ERROR")))
 
 _NOTHING = Token(Kind.END, "", "", 0, 0)
@@ -73,6 +73,8 @@ def begins_clause(tokens: Sequence[Token], i: int) -> bool:
     if token.word == "FROM":
         return not _is_distinct_from(tokens, i)
     if token.word in ("WHERE", "HAVING", "UNION"):
+        return True
+    if token.word == "QUALIFY" and (ends_operand(before) or before.word == ">"):
         return True
     if token.word == "WITHIN" and ends_operand(before):
         return after.kind in (Kind.STRING, Kind.NUMBER) or after.word in ("INTERVAL", "BETWEEN")
