@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import anabranch as ab
+from anabranch.diagram.sql.compile import compile_query
+from anabranch.diagram.sql.parse import parse
 from anabranch.model.errors import AnabranchError
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -232,12 +233,9 @@ def test_a_hold_may_have_the_name_of_a_query(engine: ab.Engine, s: ab.Stream) ->
     assert not s.release("query q"), "a query lets go of its positions itself"
 
 
-def test_another_engine_may_drop_what_a_query_is_being_made_of(engine: ab.Engine, s: ab.Stream, tmp_path: Path) -> None:
+def test_another_engine_may_drop_what_a_query_is_being_made_of(engine: ab.Engine, s: ab.Stream) -> None:
     queries = engine._queries
     engine.sql("CREATE STREAM q AS SELECT k, sum(n) AS n FROM s GROUP BY k")
-    from anabranch.diagram.sql.compile import compile_query
-    from anabranch.diagram.sql.parse import parse
-
     for text in ("CREATE STREAM p AS SELECT k, sum(n) AS n FROM s GROUP BY k", "CREATE STREAM r AS SELECT k FROM s"):
         (statement,) = parse(text)
         definer, defined = queries.define(compile_query(statement, queries.columns_of), statement.source)  # type: ignore[arg-type]
@@ -246,3 +244,45 @@ def test_another_engine_may_drop_what_a_query_is_being_made_of(engine: ab.Engine
             definer.create(defined, text)
         assert caught.value.id == "POSITION_CONFLICT"
     assert engine._log.register.queries() == []
+
+
+def test_a_join_that_fails_halts_alone_and_quotes_the_pair(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql("CREATE STREAM z (k INT, ts TIMESTAMP) EVENT TIME ts")
+    engine.sql("CREATE STREAM j AS SELECT CAST(v AS INT) AS v FROM s JOIN z ON s.k = z.k")
+    engine.sql("CREATE STREAM a AS SELECT CAST(v AS INT) AS v FROM s LEFT JOIN z ON s.k = z.k ON ERROR QUARANTINE")
+    engine.sql("CREATE STREAM n AS SELECT CAST(v AS INT) AS v FROM s JOIN z ON s.k = z.k ON ERROR NULL")
+    s.append(rows((1, "x", 1, 0), (2, "2", 1, 0)))
+    engine.stream("z").append([{"k": 1, "ts": at(0)}, {"k": 2, "ts": at(0)}])
+    assert engine.advance().halted == ("j",)
+    assert '"v":"x"' in engine.halted()["j"]["got"]
+    assert (table(engine, "a"), table(engine, "n")) == ([(2,)], [(2,), (None,)])
+    (aside,) = engine.stream("a").quarantined().collect()
+    assert '"v":"x"' in aside.row
+
+
+def test_buckets_say_the_same_together_and_apart_across_a_first_deletion(engine: ab.Engine) -> None:
+    stories = []
+    for together in (False, True):
+        name = f"s{together}"
+        engine.sql(f"CREATE STREAM {name} (k INT, ts TIMESTAMP) EVENT TIME ts")
+        engine.sql(f"CREATE STREAM all_{name} AS SELECT k FROM {name}")
+        engine.advance()
+        advancer, stream = engine._queries.advancer, engine.stream(name)
+        gone = {"k": 2, "ts": at(7), "_change_type": "delete"}
+        for part in (
+            [(1, 8), (2, 7), (3, 6)],
+            [gone, {"k": 8, "ts": at(1), "_change_type": "insert"}],
+            [(5, 0), (4, 2)],
+        ):
+            stream.append([p if isinstance(p, dict) else {"k": p[0], "ts": at(p[1])} for p in part])
+            if together:
+                with advancer._leased() as lease:
+                    advancer.record(lease)
+            else:
+                engine.advance()
+        engine.advance()
+        said = engine.changes(f"all_{name}").collect()
+        first = min(c._bucket for c in said)
+        stories.append([(c._bucket - first, c._ordinal, c._change_type, c.k) for c in said])
+    assert stories[0] == stories[1]
+    assert [change[2] for change in stories[0]].count("delete") == 1

@@ -13,13 +13,13 @@ from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
 from anabranch.engine.advance import Advanced
 from anabranch.engine.driver import SessionOptions
-from anabranch.engine.live import is_hidden
 from anabranch.engine.loop import Loop
 from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
 from anabranch.log.gc import GRACE_US, Collected
 from anabranch.log.log import Log
+from anabranch.log.queries import is_hidden
 from anabranch.log.reading import ReadPlan, ReadRange
 from anabranch.log.views import View, ViewEnd, declare_view
 from anabranch.model.errors import AnabranchError

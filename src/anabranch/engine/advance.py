@@ -63,9 +63,18 @@ class Advancer:
                         break
                     continue
                 self._undo(lease)
-                done += self._step(lease, waiting[:at_once])
+                done += self._step(lease, self._train(waiting[:at_once]))
             self._speculate(lease)
         return done
+
+    def _train(self, waiting: Sequence[Bucket]) -> Sequence[Bucket]:
+        """The buckets that go into one step: it ends before a stream's first revision.
+
+        Rows are said in the order in which they came until then, and afterwards in the order of what they are.
+        """
+        first, last = waiting[0].number, waiting[-1].number
+        turns = self.log.register.turns(first, last) if first < last else []
+        return [bucket for bucket in waiting if not turns or bucket.number < turns[0]]
 
     def _anything_to_do(self, release: bool) -> bool:
         """Whether there is a reason to take the lease; an idle engine only looks."""

@@ -61,7 +61,7 @@ class Feeds:
         fresh = reader.stored.bucket is None
         wanted = ReadRange(first_position=bounds[0].start + 1, last_position=bounds[-1].end, held=fresh)
         feed = Feed(self.log.plan(leaf.stream, wanted), bounds)
-        if leaf.messages or not self.log.moments.has_revisions(stream.id, 1, bounds[-1].end):
+        if leaf.messages or not stream.revised_by(bounds[-1].end):
             return feed
         every = self._held(stream, times_of(feed.plan.segments), bounds)
         return replace(every, since=bounds[0].bucket - 1)
@@ -94,7 +94,7 @@ class Feeds:
         start = bounds[0].start if bounds else end
         found = self.log.plan_panes(stream, times)
         held = tuple(s for s in found if s.first_position is None or s.first_position <= end)
-        revised = self.log.moments.has_revisions(stream.id, 1, end)
+        revised = stream.revised_by(end)
         plan = ReadPlan(stream.spec, ReadRange(last_position=end), held)
         return Feed(plan, (Bounds(0, 0, start, None), *bounds), revised, resolved=revised)
 

@@ -10,8 +10,8 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.reach import BEGINNING, END, Interval, join
 from anabranch.diagram.stages import Leaf, leaves_of
+from anabranch.engine.analysis import Analysis
 from anabranch.engine.answers import Kept
-from anabranch.engine.define import Definer
 from anabranch.engine.groups import Recipe
 from anabranch.engine.kernel import SMALL
 from anabranch.engine.live import Live, LiveQuery, Terms
@@ -72,7 +72,7 @@ class Shelf:
         names = choice.state.spec.schema.names
         others = [c for c in names if c != "_pane"]
         sql = f"SELECT {listed(others)}, UNIX_MICROS(_pane) AS _pane FROM {name} WHERE {_inside(choice.panes)}"
-        recipe = self._definer(box).recipe_of(self.leaves, box)
+        recipe = self._analysis(box).recipe_of(self.leaves, box)
         return Kept(Relation(sql, (*others, "_pane")), recipe.lowered, resets=RESET in names and self._revised(box))
 
     def _revised(self, box: Partials) -> bool:
@@ -93,11 +93,11 @@ class Shelf:
         return Relation(sql, tuple(names))
 
     def recipe(self, box: Aggregate, below: Relation) -> Recipe:
-        definer = Definer(self.live, self.leaves.spark, self.query.settings)
-        return definer.gathered_recipe(self.leaves, box, below)
+        analysis = Analysis(self.live, self.leaves.spark, self.query.settings)
+        return analysis.gathered_recipe(self.leaves, box, below)
 
-    def _definer(self, box: Partials) -> Definer:
-        return Definer(self.live, self.leaves.spark, self.live.store_of(self.query, box).settings)
+    def _analysis(self, box: Partials) -> Analysis:
+        return Analysis(self.live, self.leaves.spark, self.live.store_of(self.query, box).settings)
 
 
 def may_be_revised(live: Live, leaf: Leaf, terms: Terms) -> bool:
@@ -106,7 +106,7 @@ def may_be_revised(live: Live, leaf: Leaf, terms: Terms) -> bool:
         return True
     assert isinstance(leaf, Source)
     stream = live.stream(leaf.stream)
-    return not leaf.messages and live.log.moments.has_revisions(stream.id, 1, stream.last_position)
+    return not leaf.messages and stream.first_revision is not None
 
 
 def meets(segment: Segment, panes: Sequence[Interval]) -> bool:

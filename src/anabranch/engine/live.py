@@ -18,7 +18,7 @@ from anabranch.diagram.stages import Leaf, boxes_of, core, leaves_of
 from anabranch.engine.groups import Recipe
 from anabranch.engine.guard import Guard
 from anabranch.log.log import Log, StreamState
-from anabranch.log.queries import StoredPartials, StoredQuery
+from anabranch.log.queries import StoredPartials, StoredQuery, is_hidden
 
 # How aggregates are computed does not change while the streams that they read are the same ones, nor the settings.
 Recipes = dict[tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]], Recipe]
@@ -138,11 +138,6 @@ class LiveStore:
     @property
     def came(self) -> int:
         return int(self.stored.bucket if self.stored.bucket is not None else self.stored.definition["after"])
-
-
-def is_hidden(name: str) -> bool:
-    """A dot keeps the names of stages apart from all that people can choose."""
-    return "." in name
 
 
 class Live:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.join import Join
@@ -54,6 +54,16 @@ def say_pairs(step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed]) -> Sayin
     return Saying(tuple(written), step.upto)
 
 
+def failing_pair(step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed]) -> Row | None:
+    """A row, or a pair of rows, on which an expression of a query over a Join fails."""
+    box = core(query.plan)
+    assert isinstance(box, Join)
+    pairing = _Pairing(step, query, box, feeds, _moments(step, query, box), Guard(OnError.QUARANTINE))
+    with Leaves(pairing.kernel.spark) as leaves:
+        found = (frame.first() for frame in pairing.changes(leaves)[1])
+        return next((row for row in found if row is not None), None)
+
+
 def _moments(step: Step, query: LiveQuery, box: Join) -> list[Moment]:
     numbers = [query.came, *(b.number for b in step.buckets if b.number > query.came)]
     return [Moment(n, progress_into(box, step.progress_at(query.sources, n))) for n in numbers]
@@ -84,14 +94,14 @@ class _Pairing:
         state = self.step.log.stream_by_id(self.query.stored.stream_id)
         layout, schema = self.step.layout(state), state.spec.schema
         with Leaves(self.kernel.spark) as leaves:
-            said, failed = self._changes(leaves)
+            said, failed = self.changes(leaves)
             few = sum(feed.rows for feed in self.feeds.values()) < SMALL
         spread = said.coalesce(1) if few else said.repartitionByRange(*settle.ORDER)
         ordered = spread.sortWithinPartitions(*settle.ORDER).select(*schema.names, "_change_type")
         written = write_buckets(ordered, layout, schema, extra=CHANGE_TYPE)
         return [*written, *(part for frame in failed for part in write_aside(frame, layout))]
 
-    def _changes(self, leaves: Leaves) -> tuple[DataFrame, list[DataFrame]]:
+    def changes(self, leaves: Leaves) -> tuple[DataFrame, list[DataFrame]]:
         sides = self._sides(leaves)
         failing: list[Relation] = []
         if self.guard.aside:

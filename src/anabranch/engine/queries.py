@@ -41,8 +41,10 @@ class Queries:
 
     def define(self, query: Query, source: SourceText) -> tuple[Definer, Defined]:
         """Analyse a query; mistakes in its expressions point into its text."""
+        return self._define(self._with_names(query), source)
+
+    def _define(self, query: Query, source: SourceText) -> tuple[Definer, Defined]:
         settings = self.session.query_settings()
-        query = replace(query, box=self._named(query.box))
         definer = Definer(Live(self.log), self.session.apart(settings), settings)
         try:
             return definer, definer.define(query)
@@ -52,12 +54,15 @@ class Queries:
     def create(self, query: Query, source: SourceText) -> None:
         """Create a query. The same one again changes nothing; another one under its name is an error."""
         with self._stepping:  # what is kept must not change between being found and being used
-            query = replace(query, box=self._named(query.box))
+            query = self._with_names(query)
             there = Live(self.log).queries.get(query.name)
             if there is not None and there.asks(query):
                 return
-            definer, defined = self.define(query, source)
+            definer, defined = self._define(query, source)
             definer.create(defined, source.text)
+
+    def _with_names(self, query: Query) -> Query:
+        return replace(query, box=self._named(query.box))
 
     def _named(self, box: Box) -> Box:
         """A diagram whose sources have the names that their streams have, in whatever case they were written."""
@@ -160,7 +165,7 @@ class Queries:
         names = tuple(state.spec.schema.names)
         if state.spec.key:
             return live_rows(dataframe(self.session.spark, plan, self.log.root, log_columns=True), state.spec)
-        if last is None and not self.log.moments.has_revisions(state.id, 1, state.last_position):
+        if last is None and not state.revised_by(state.last_position):
             return dataframe(self.session.spark, plan, self.log.root)
         return net(dataframe(self.session.spark, plan, self.log.root, log_columns=True), names)
 

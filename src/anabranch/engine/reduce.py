@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from anabranch.engine.define import Definer
+from anabranch.engine.analysis import Analysis
 from anabranch.engine.emit import write_buckets
 from anabranch.engine.groups import merged
 from anabranch.engine.kernel import SMALL
@@ -89,7 +89,7 @@ def _rewrite(
     names = state.spec.schema.names
     keys = [key.name for key in store.box.keys]
     with Leaves(spark) as leaves:
-        lowered = Definer(live, spark, store.settings).recipe_of(leaves, store.box).lowered
+        lowered = Analysis(live, spark, store.settings).recipe_of(leaves, store.box).lowered
         paths = [literal_path(str(log.root / s.segment.path)) for s in plan.rewritten]
         frame = spark.read.schema(spark_schema(state.spec.schema)).parquet(*paths)
         name = leaves.add(frame.coalesce(1) if plan.rows < SMALL else frame)

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pyspark.sql import Row
+
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
@@ -22,7 +24,7 @@ from anabranch.diagram.progress import progress_of, sources_of
 from anabranch.diagram.query import OnError
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, leaves_of
-from anabranch.engine.define import Definer
+from anabranch.engine.analysis import Analysis
 from anabranch.engine.emit import Written
 from anabranch.engine.feeds import Feeds, times_of
 from anabranch.engine.guard import SETTINGS, Guard
@@ -30,7 +32,7 @@ from anabranch.engine.kept import Choice
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel, failed_rows, prepare_partials
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
-from anabranch.engine.pairs import say_pairs
+from anabranch.engine.pairs import failing_pair, say_pairs
 from anabranch.engine.relation import Leaves, Relation
 from anabranch.engine.resets import RESET
 from anabranch.engine.rows import lower_linear
@@ -140,7 +142,7 @@ class Step:
         state = self._state(store.stored.stream_id)
         kernel = SparkKernel(self.session.apart(store.settings), self.log.root)
         with Leaves(kernel.spark) as leaves:
-            recipe = Definer(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
+            recipe = Analysis(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
         again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
         history = {leaf: self.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
         job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history)
@@ -271,6 +273,12 @@ class Step:
         """A row on which an expression fails, as JSON; None where it is a result on which one fails."""
         if not feeds:
             return None
+        found = (
+            failing_pair(self, query, feeds) if query.pairs and store is None else self._failing(query, feeds, store)
+        )
+        return None if found is None else f"{found.row}, which {found._reason}"
+
+    def _failing(self, query: LiveQuery, feeds: Mapping[Leaf, Feed], store: LiveStore | None) -> Row | None:
         guard = Guard(OnError.QUARANTINE)
         kernel = SparkKernel(self.session.apart({**query.settings, **SETTINGS}), self.log.root)
         with Leaves(kernel.spark) as leaves:
@@ -283,10 +291,9 @@ class Step:
             if store is None:
                 rows = lower(query.plan)
             else:
-                recipe = Definer(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
+                recipe = Analysis(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
                 rows = prepare_partials(store.box, lower, recipe.ties, guard)
-            found = leaves.frame(failed_rows(rows)).first()
-        return None if found is None else f"{found.row}, which {found._reason}"
+            return leaves.frame(failed_rows(rows)).first()
 
     def _commit(self) -> None:
         taken = self.taken

@@ -21,9 +21,9 @@ from anabranch.diagram.progress import sources_of
 from anabranch.diagram.reach import Interval, dirty, needed
 from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.aggregates import takes_deletions
+from anabranch.engine.analysis import Analysis
 from anabranch.engine.answers import Answers, Kept, Version
 from anabranch.engine.changes import ORDER, Emission
-from anabranch.engine.define import Definer
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.kept import Shelf
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel
@@ -165,7 +165,7 @@ class Tentative:
             if isinstance(leaf, Source)
         }
         with Leaves(kernel.spark) as leaves:
-            recipe = Definer(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
+            recipe = Analysis(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
         with self.log.intents.lasting(state.id) as intent:
             job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.log.layout(state, intent))
             written = [w.segment for w in kernel.partials(job).partials]

@@ -128,6 +128,15 @@ def bounds_at(connection: sa.Connection, stream_id: int, bucket: int) -> Bounds:
     return Bounds(0, 0, 0, None) if row is None else Bounds(bucket, 0, row.end_position, row.progress)
 
 
+def turns(connection: sa.Connection, after: int, upto: int) -> list[int]:
+    """The buckets in a range with which some stream begins to hold anything but insertions."""
+    table, streams = tables.bucket_bounds, tables.streams
+    here = (table.c.bucket > after) & (table.c.bucket <= upto)
+    first = (table.c.start_position < streams.c.first_revision) & (streams.c.first_revision <= table.c.end_position)
+    found = sa.select(table.c.bucket).join(streams, streams.c.id == table.c.stream_id).where(here, first)
+    return sorted(set(connection.execute(found).scalars()))
+
+
 def anything_waiting(connection: sa.Connection) -> bool:
     streams = tables.streams
     waiting = sa.select(streams.c.id).where(streams.c.role == BASE, streams.c.last_position > streams.c.bucket_position)

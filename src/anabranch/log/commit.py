@@ -221,8 +221,15 @@ def _update_stream(connection: sa.Connection, state: Any, header: RunHeader, dra
             event_min=_least(state.event_min, header.event_min),
             event_max=_most(state.event_max, header.event_max),
             width_classes=state.width_classes | classes_of(draft.segments),
+            first_revision=_first_revision(state, header),
         )
     )
+
+
+def _first_revision(state: Any, header: RunHeader) -> int | None:
+    if state.first_revision is None and header.kind is RunKind.REVISIONS:
+        return header.position
+    return None if state.first_revision is None else int(state.first_revision)
 
 
 def _least(a: int | None, b: int | None) -> int | None:

@@ -21,7 +21,6 @@ from anabranch.log.headers import insert_segments, logged_from, segment_values
 from anabranch.log.horizon import horizon
 from anabranch.log.intents import end_intent, require_open
 from anabranch.log.intervals import class_mask, merge_ranges
-from anabranch.log.moments import revised_runs
 from anabranch.log.rewrite import GROUP_ROWS, group_segments
 from anabranch.log.segments import SPAN_US
 from anabranch.model.errors import AnabranchError
@@ -154,9 +153,6 @@ def _fold_headers(connection: sa.Connection, stream_id: int, up_to: int) -> None
         ).where(below)
     ).one()
     newest = connection.execute(sa.select(sa.func.max(runs.c.position)).where(below)).scalar_one()
-    revised = connection.execute(
-        sa.select(runs.c.position).where(below, revised_runs()).limit(1)
-    ).first() is not None  # fmt: skip
     _fold_identities(connection, stream_id, below)
     connection.execute(runs.delete().where(below, runs.c.position < newest))
     values = {k: int(v) if v is not None else None for k, v in totals._mapping.items()}
@@ -171,7 +167,7 @@ def _fold_headers(connection: sa.Connection, stream_id: int, up_to: int) -> None
             key_max=None,
             mark=None,
             progress_before=None,
-            cause={"revised": revised},
+            cause=None,
             supersedes=[],
         )
     )

@@ -52,10 +52,15 @@ class StreamState:
     event_max: int | None
     sources: int
     role: str = buckets.BASE
+    first_revision: int | None = None
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    def revised_by(self, position: int) -> bool:
+        """Whether anything but insertions may have come up to a position."""
+        return self.first_revision is not None and self.first_revision <= position
 
 
 class Log:
@@ -168,6 +173,7 @@ class Log:
             event_max=row.event_max,
             sources=sources,
             role=row.role,
+            first_revision=row.first_revision,
         )
 
     # Writing.

@@ -9,14 +9,6 @@ from anabranch.log.catalog import Catalog
 from anabranch.log.headers import logged_from
 from anabranch.log.references import verify
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunKind
-
-
-def revised_runs() -> sa.ColumnElement[bool]:
-    """The runs that may hold anything but insertions; a fold of headers remembers whether one of them did."""
-    runs = tables.runs
-    revised = sa.func.coalesce(runs.c.cause["revised"].as_boolean(), sa.true())
-    return sa.or_(runs.c.kind == str(RunKind.REVISIONS), sa.and_(runs.c.kind == str(RunKind.COMPACTED), revised))
 
 
 class Moments:
@@ -51,14 +43,6 @@ class Moments:
         query = sa.select(sa.func.min(runs.c.position)).where(runs.c.stream_id == stream_id, runs.c.bucket > bucket)
         with self.catalog.read() as connection:
             return connection.execute(query).scalar()
-
-    def has_revisions(self, stream_id: int, first: int, last: int) -> bool:
-        """Whether some run in a range of positions may hold anything but insertions."""
-        runs = tables.runs
-        mine = (runs.c.stream_id == stream_id) & (runs.c.position >= first) & (runs.c.first_position <= last)
-        query = sa.select(runs.c.position).where(mine, revised_runs())
-        with self.catalog.read() as connection:
-            return connection.execute(query.limit(1)).first() is not None
 
     def still_refers_to(self, stream_id: int, path: str) -> bool:
         """Whether a file that a stream refers to is still the one that was loaded."""

@@ -19,6 +19,11 @@ from anabranch.model.errors import AnabranchError
 DERIVED, KEPT, PARTIALS, TENTATIVE = "derived", "kept", "partials", "tentative"
 
 
+def is_hidden(name: str) -> bool:
+    """Whether it is a stage behind other queries: a dot keeps their names apart from all that people can choose."""
+    return "." in name
+
+
 @dataclass(frozen=True)
 class StoredQuery:
     id: int

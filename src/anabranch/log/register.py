@@ -18,7 +18,7 @@ from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.intents import ENDED
 from anabranch.log.leases import Lease, require_lease
-from anabranch.log.queries import DERIVED, KEPT, PARTIALS, StoredPartials, StoredQuery
+from anabranch.log.queries import DERIVED, KEPT, PARTIALS, StoredPartials, StoredQuery, is_hidden
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunHeader, Segment
 from anabranch.model.schema import Schema
@@ -67,7 +67,7 @@ class Register:
         with self.catalog.write() as connection:
             known = {query.name for query in queries.all_queries(connection)}
             for query in wanted:
-                if not (query.spec.name in known and "." in query.spec.name):
+                if not (query.spec.name in known and is_hidden(query.spec.name)):
                     self._create(connection, query)
 
     def _create(self, connection: sa.Connection, query: NewQuery) -> None:
@@ -80,7 +80,7 @@ class Register:
         for store in query.stores:
             used.append(store if isinstance(store, int) else self._make_store(connection, store))
         # A dot keeps the name apart from all that people can choose.
-        stream_id = insert_stream(connection, spec, KEPT if "." in spec.name else DERIVED)
+        stream_id = insert_stream(connection, spec, KEPT if is_hidden(spec.name) else DERIVED)
         created = {**query.definition, "archive": query.archive, "after": buckets.last_recorded(connection)}
         feed = replace(spec, name=f"tentative.{stream_id}")
         feed_id = insert_stream(connection, feed, queries.TENTATIVE)
@@ -105,7 +105,7 @@ class Register:
                 raise in_use(query.name, readers)
             self._forget(connection, query, now)
             for stage in reversed(queries.all_queries(connection)):  # readers before what they read
-                if "." in stage.name and not _readers(connection, stage.name):
+                if is_hidden(stage.name) and not _readers(connection, stage.name):
                     self._forget(connection, stage, now)
 
     def _forget(self, connection: sa.Connection, query: StoredQuery, now: int) -> None:
@@ -141,6 +141,10 @@ class Register:
     def buckets_after(self, number: int) -> list[buckets.Bucket]:
         with self.catalog.read() as connection:
             return buckets.buckets_after(connection, number)
+
+    def turns(self, after: int, upto: int) -> list[int]:
+        with self.catalog.read() as connection:
+            return buckets.turns(connection, after, upto)
 
     def bounds_after(self, stream_id: int, after: int, upto: int) -> list[buckets.Bounds]:
         with self.catalog.read() as connection:
@@ -226,7 +230,7 @@ def _readers(connection: sa.Connection, name: str) -> list[StoredQuery]:
 def readers_of(connection: sa.Connection, name: str) -> list[str]:
     """The queries, as people named them, that read a stream."""
     found = _readers(connection, name)
-    behind = [reader for stage in found if "." in stage.name for reader in readers_of(connection, stage.name)]
+    behind = [reader for stage in found if is_hidden(stage.name) for reader in readers_of(connection, stage.name)]
     return list(dict.fromkeys([*(q.name for q in found if "." not in q.name), *behind]))
 
 

@@ -63,6 +63,7 @@ streams = Table(
     # Where the last recorded bucket ended, and how far the stream had come with it.
     Column("bucket_position", BigInteger, nullable=False, server_default="0"),
     Column("bucket_progress", BigInteger),
+    Column("first_revision", BigInteger),  # the position of the first run that may hold anything but insertions
     # The number of a dropped stream is never given again: its old writers must not find another one.
     sqlite_autoincrement=True,
 )
