@@ -241,7 +241,7 @@ def test_another_engine_may_drop_what_a_query_is_being_made_of(engine: ab.Engine
         definer, defined = queries.define(compile_query(statement, queries.columns_of), statement.source)  # type: ignore[arg-type]
         engine.sql("DROP STREAM q" if "p AS" in text else "DROP STREAM s")
         with pytest.raises(AnabranchError) as caught:
-            definer.create(defined, text)
+            definer.create([defined], text)
         assert caught.value.id == "POSITION_CONFLICT"
     assert engine._log.register.queries() == []
 

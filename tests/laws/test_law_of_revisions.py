@@ -28,6 +28,7 @@ ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 SEEN: Counter[str] = Counter()
 MOST_BOXES = 8
 T = TypeVar("T")
+KINDS = ("filter", "map", "union", "aggregate", "aggregate", "join", "join", "left join", "first", "rows", "resample")
 
 
 class Chance:
@@ -67,13 +68,15 @@ class Story:
         return round(self.now, 1)
 
     def act(self, orders: ab.Stream, events: ab.Stream) -> None:
-        kind = self.chance.choice(["insert", "insert", "replace", "delete", "event", "event"])
+        kind = self.chance.choice(["insert", "insert", "replace", "delete", "event", "event", "withdraw"])
         SEEN[kind] += 1
         many = range(self.chance.randint(1, 4))
         if kind == "event":
             new = [(self.chance.randint(1, 6), self.chance.randint(-3, 9), _at(self.minute())) for _ in many]
             events.append(new)
             self.rows += [WeightedRow({"id": i, "m": m, "ts": _stamp(t)}, _stamp(t)) for i, m, t in new]
+        elif kind == "withdraw":
+            self.withdraw(events)
         elif kind == "delete":
             keys = sorted({self.chance.randint(1, 12) for _ in many})
             orders.delete(keys)
@@ -91,6 +94,18 @@ class Story:
                 values = {"id": i, "g": g, "n": n, "ts": _stamp(t)}
                 self.messages.append(Message(values, (len(self.messages), place), _stamp(t)))
 
+    def withdraw(self, events: ab.Stream) -> None:
+        """Delete rows from the stream without a key; perhaps one that is not there, or not yet."""
+        there = [row for row in self.rows if row.weight > 0]
+        gone = [self.chance.choice(there)] if there else []
+        if self.chance.random() < 0.3:
+            instant = _stamp(_at(self.minute()))
+            gone.append(WeightedRow({"id": 1, "m": self.chance.randint(-3, 9), "ts": instant}, instant))
+        for row in gone:
+            values = {**row.values, "ts": EPOCH + timedelta(microseconds=int(row.values["ts"]))}  # type: ignore[call-overload]
+            events.append([{**values, "_change_type": "delete"}])
+            self.rows.append(WeightedRow(row.values, row.event_time, -1))
+
 
 def _at(minute: float) -> datetime:
     return ZERO + timedelta(minutes=minute)
@@ -105,7 +120,7 @@ def diagram(chance: Chance, boxes: int) -> tuple[str, int]:
     if boxes <= 1 or chance.random() < 0.15:
         stream, value, key = chance.choice([("o", "n", "g"), ("o", "n", "id"), ("e", "m", "id")])
         return f"SELECT {key} AS k, {value} AS v FROM {stream}", boxes - 1
-    kind = chance.choice(["filter", "map", "union", "aggregate", "aggregate", "join", "join", "left join", "first"])
+    kind = chance.choice(KINDS)
     SEEN[kind] += 1
     inner, left = diagram(chance, boxes - 1)
     if kind == "filter":
@@ -116,6 +131,15 @@ def diagram(chance: Chance, boxes: int) -> tuple[str, int]:
         order = chance.choice(["v DESC", "v", "v % 2, v DESC"])
         ranked = f"row_number() OVER (PARTITION BY k ORDER BY {order})"
         return f"SELECT k, v FROM ({inner}) QUALIFY {ranked} <= {chance.randint(1, 2)}", left
+    if kind == "rows":
+        window = chance.choice(
+            ["<SLICES 2 ROWS>", "<VISIBLE 3 ROWS ADVANCE 1 ROWS>", "<VISIBLE 2 ROWS ADVANCE 3 ROWS>"]
+        )
+        call = chance.choice(["count(*)", "sum(v)", "max(v)", "first(v)"])
+        return f"SELECT k, {call} AS v FROM ({inner}) {window} GROUP BY k", left
+    if kind == "resample":
+        call = chance.choice(["last(v)", "sum(v)"])
+        return f"SELECT k, {call} AS v FROM ({inner}) <RESAMPLE '5 minutes' HOLD '10 minutes'> GROUP BY k", left
     if kind == "aggregate":
         window = chance.choice(["<SLICES '10 minutes'>", "<VISIBLE '15 minutes' ADVANCE '5 minutes'>"])
         call = chance.choice(["count(*)", "sum(v)", "count(DISTINCT v)", "max(v)", "min(v)"])
@@ -136,7 +160,9 @@ def play(engine: ab.Engine, seed: int) -> None:
     engine.sql("CREATE STREAM e (id INT, m INT, ts TIMESTAMP) EVENT TIME ts")
     queries = {f"q{number}": diagram(chance, MOST_BOXES)[0] for number in range(2)}
     for name, text in queries.items():
-        engine.sql(f"CREATE STREAM {name} AS {text}")
+        ordered = chance.random() < 0.25
+        SEEN["sort"] += ordered
+        engine.sql(f"CREATE STREAM {name} AS {text}{' ORDER BY EVENT TIME' if ordered else ''}")
     story = Story(chance)
     orders, events = engine.stream("o"), engine.stream("e")
     advancer = engine._queries.advancer
@@ -161,7 +187,9 @@ def check(engine: ab.Engine, story: Story, name: str, said: str) -> None:
     assert query.stored.bucket is not None
     progress = {stream: live.progress_at(stream, query.stored.bucket) for stream in ("o", "e")}
     tables = {"o": Keyed(("id",), story.messages), "e": story.rows}
-    expected = Counter(tuple(row.values.values()) for row in answer(query.asked, tables, progress).rows)
+    said_by_reference = answer(query.asked, tables, progress)
+    expected = Counter(tuple(row.values.values()) for row in said_by_reference.rows)
+    assert live.progress_at(name, query.stored.bucket) == said_by_reference.progress, f"the progress of {said}"
     found = Counter(tuple(row) for row in engine.table(name).collect())
     assert found == expected, said
     changes = engine.changes(name).collect()

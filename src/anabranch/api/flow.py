@@ -35,6 +35,22 @@ class BoundFlow:
         """Windows over event time: `window("1 minute")`, or `window("15 minutes", "5 minutes")`."""
         return BoundFlow(self.flow.window(size, advance), self.queries)
 
+    def rows(self, size: int, advance: int | None = None) -> BoundFlow:
+        """Windows of so many rows of a group: `rows(100)`, or `rows(100, 10)`."""
+        return BoundFlow(self.flow.rows(size, advance), self.queries)
+
+    def resample(self, every: Duration, hold: Duration | None = None) -> BoundFlow:
+        """A row at each instant of a grid, from the rows up to `hold` before it."""
+        return BoundFlow(self.flow.resample(every, hold), self.queries)
+
+    def split(self, *conditions: str) -> tuple[BoundFlow, ...]:
+        """A flow for each condition, of which the first true one counts, and one for the rest."""
+        return tuple(BoundFlow(way, self.queries) for way in self.flow.split(*conditions))
+
+    def sort(self) -> BoundFlow:
+        """Rows in the order of their event times, each said once progress has passed it."""
+        return BoundFlow(self.flow.sort(), self.queries)
+
     def groupBy(self, *keys: str) -> BoundFlow:
         """The expressions to group by."""
         return BoundFlow(self.flow.groupBy(*keys), self.queries)

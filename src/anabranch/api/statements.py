@@ -12,6 +12,7 @@ from anabranch.diagram.rewrites.known import Note
 from anabranch.diagram.sql.compile import compile_query
 from anabranch.diagram.sql.parse import parse
 from anabranch.diagram.sql.source_text import did_you_mean
+from anabranch.diagram.sql.split import compile_split
 from anabranch.diagram.sql.statements import (
     CreateQuery,
     CreateStream,
@@ -21,6 +22,7 @@ from anabranch.diagram.sql.statements import (
     Resume,
     ShowStreams,
     Snapshot,
+    SplitStream,
     Statement,
 )
 from anabranch.engine.mistakes import quietly, spark_words
@@ -55,6 +57,9 @@ class Statements:
                 self._create_stream(statement)
             case CreateQuery():
                 self._create_query(statement)
+            case SplitStream():
+                ways = compile_split(statement, self.queries.columns_of)
+                self.queries.create_all(ways, statement.source)
             case Drop():
                 self._drop(statement)
             case Resume():

@@ -82,6 +82,22 @@ class Stream:
         """Begin a query: windows over event time."""
         return self._flow().window(size, advance)
 
+    def rows(self, size: int, advance: int | None = None) -> BoundFlow:
+        """Begin a query: windows of so many rows of a group."""
+        return self._flow().rows(size, advance)
+
+    def resample(self, every: Duration, hold: Duration | None = None) -> BoundFlow:
+        """Begin a query: a row at each instant of a grid, from the rows up to `hold` before it."""
+        return self._flow().resample(every, hold)
+
+    def split(self, *conditions: str) -> tuple[BoundFlow, ...]:
+        """Begin queries: one for each condition, of which the first true one counts, and one for the rest."""
+        return self._flow().split(*conditions)
+
+    def sort(self) -> BoundFlow:
+        """Begin a query: rows in the order of their event times, each said once progress has passed it."""
+        return self._flow().sort()
+
     def groupBy(self, *keys: str) -> BoundFlow:
         """Begin a query: groups, for a running aggregate unless a window is said."""
         return self._flow().groupBy(*keys)

@@ -56,6 +56,7 @@ _LAWS = (
     Law("count_distinct", Grade.MULTISET, most=16),
     Law("median", Grade.MULTISET),
     Law("percentile", Grade.MULTISET, least=2, most=2),
+    Law("apply", Grade.MULTISET, least=3, most=18),
     Law("latest", Grade.MERGEABLE, ours=True),
     Law("top", Grade.MERGEABLE, least=3, most=3, ours=True),
 )

@@ -6,13 +6,17 @@ from dataclasses import fields
 from typing import Any
 
 from anabranch.diagram.boxes.aggregate import Aggregate, Call
+from anabranch.diagram.boxes.apply import Apply
+from anabranch.diagram.boxes.counts import Counts, RowWindow
 from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
+from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.topn import Order, TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
@@ -22,8 +26,8 @@ from anabranch.model.window import Window
 _KINDS = {
     kind.__name__: kind
     for kind in (
-        Source, View, Keep, Filter, Map, Union, Join, TopN, Explode, Aggregate, Partials, Consolidate,
-        Side, Band, Order, Call, Expression, Named, Window,
+        Source, View, Keep, Filter, Split, Map, Union, Join, Sort, TopN, Explode, Apply, Counts, Aggregate, Partials,
+        Consolidate, Side, Band, Order, Call, Expression, Named, RowWindow, Window,
     )
 }  # fmt: skip
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from anabranch.diagram.boxes.aggregate import Aggregate
+from anabranch.diagram.boxes.apply import Apply
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
+from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.topn import TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
@@ -45,6 +49,10 @@ def _phase(box: Box) -> str:
         return "parallel: keeps partial results"
     if isinstance(box, Join):
         return "serial: compares new rows with those of the other side"
+    if isinstance(box, Sort):
+        return "serial: waits for progress"
+    if isinstance(box, Counts):
+        return "serial: numbers rows from the first that changed"
     if isinstance(box, Aggregate):
         return "serial: gathers finished results"
     if isinstance(box, Consolidate):
@@ -66,6 +74,16 @@ def _words(box: Box) -> list[str]:
             return ["Keep"]
         case Filter():
             return [f"Filter {box.predicate}"]
+        case Split():
+            return [f"Split {', '.join(map(str, box.conditions))}: way {box.way + 1} of {len(box.conditions) + 1}"]
+        case Sort():
+            return ["Sort by event time"]
+        case Apply():
+            given = ", ".join(map(str, box.given))
+            return [f"Apply {box.function} to {given}{_by([str(key) for key in box.keys])} {box.window or ', running'}"]
+        case Counts():
+            calls = ", ".join(f"{call.name} = {call}" for call in box.calls)
+            return [f"Aggregate {calls}{_by([str(key) for key in box.keys])} {box.window}"]
         case Map():
             return [f"Map {', '.join(map(str, box.outputs))}"]
         case Union():

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.join import Join, Side
+from anabranch.diagram.boxes.sort import Sort
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.query import OnError, Query
 from anabranch.diagram.sql.calls import none_in
 from anabranch.diagram.sql.compile import check_sides, shaped, union, where
 from anabranch.diagram.sql.cursor import Cursor
-from anabranch.diagram.sql.durations import make_window
+from anabranch.diagram.sql.durations import make_resampling, make_row_window, make_window
 from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.grammar import item
 from anabranch.diagram.sql.scope import Scope
@@ -72,6 +74,35 @@ class Flow:
         of_size = _duration(size, "size")
         made = make_window(of_size, _duration(advance, "advance") if advance is not None else None)
         return replace(self, over=WindowClause(made, of_size[1]), groups=None)
+
+    def rows(self, size: int, advance: int | None = None) -> Flow:
+        """Windows of so many rows of a group: `rows(100)`, or `rows(100, 10)`."""
+        if self.over is not None:
+            raise _wrong("rows()", "one window", "a second one", "Leave one out, or put agg() between them.")
+        sizes = [_number(value, "rows()") for value in (size, size if advance is None else advance)]
+        return replace(self, over=WindowClause(make_row_window(sizes[0], sizes[1]), sizes[0][1]), groups=None)
+
+    def resample(self, every: Duration, hold: Duration | None = None) -> Flow:
+        """A row at each instant of a grid, from the rows up to `hold` before it."""
+        if self.over is not None:
+            raise _wrong("resample()", "one window", "a second one", "Leave one out, or put agg() between them.")
+        grid = _duration(every, "every")
+        made = make_resampling(grid, grid if hold is None else _duration(hold, "hold"))
+        return replace(self, over=WindowClause(made, grid[1]), groups=None)
+
+    def split(self, *conditions: str) -> tuple[Flow, ...]:
+        """A flow for each condition, of which the first true one counts, and one for the rest."""
+        if not conditions:
+            raise _wrong("split()", "at least one condition", "none", 'Pass one, such as "price > 100".')
+        said = [_expression(condition, "split()") for condition in conditions]
+        for condition in said:
+            none_in(condition, "split()", "Aggregate before, or after.")
+        box, texts = self._settled("split()"), tuple(condition.expression for condition in said)
+        return tuple(replace(self, box=Split(box, texts, way), groups=None) for way in range(len(texts) + 1))
+
+    def sort(self) -> Flow:
+        """Rows in the order of their event times, each said once progress has passed it."""
+        return Flow(Sort(self._settled("sort()")))
 
     def groupBy(self, *keys: str) -> Flow:
         """The expressions to group by; they become the first columns of the result."""
@@ -187,6 +218,12 @@ def _duration(value: Duration, argument: str) -> tuple[Duration, Fragment]:
     micros = duration_us(value, f"window(), {argument}=")
     text = value if isinstance(value, str) else duration_text(micros)
     return text, Fragment.of(text, "window()")
+
+
+def _number(value: int, place: str) -> tuple[int, Fragment]:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(place, "a number of rows", repr(value), "Pass a positive int.")
+    return value, Fragment.of(str(value), place)
 
 
 def _wrong(place: str, need: str, got: str, next_step: str) -> AnabranchError:

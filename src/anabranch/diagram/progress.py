@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate
@@ -41,6 +42,8 @@ def has_event_time(box: Box) -> bool:
     if isinstance(box, Source):
         return True
     if isinstance(box, Map) and box.time is not None:
+        return True
+    if isinstance(box, Counts):
         return True
     if isinstance(box, Aggregate | Consolidate):
         return box.window is not None

@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
+from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.view import View
 
 Leaf = Source | Keep
+# Boxes that take the rows of one input one by one.
+Single = View | Filter | Split | Map
+# Boxes that look at earlier rows of their inputs when others come.
+Reread = Join | Sort | Counts
 
 
 def boxes_of(box: Box) -> Iterator[Box]:
@@ -39,6 +47,6 @@ def kept_in(box: Box) -> tuple[Keep, ...]:
 
 def core(box: Box) -> Box:
     """The first box below those that take rows one by one."""
-    while isinstance(box, View | Filter | Map):
+    while isinstance(box, Single):
         box = box.input
     return box

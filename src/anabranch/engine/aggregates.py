@@ -21,7 +21,9 @@ from pyspark.sql import types as T
 
 from anabranch.diagram.aggregates import LAWS, Grade
 from anabranch.diagram.boxes.aggregate import Call
+from anabranch.diagram.functions import EVENT_TIME
 from anabranch.engine import exact, quantiles
+from anabranch.engine.functions import APPLY
 from anabranch.model.errors import AnabranchError
 
 ROWS = "_n"  # the measure that says how many rows a group has
@@ -335,6 +337,19 @@ def _approx_percentile(lowered: Lowered, call: Call, arguments: Sequence[Argumen
     return f"CAST({f'ROUND({value})' if whole else value} AS {x.type.simpleString()})"
 
 
+def _apply(lowered: Lowered, call: Call, arguments: Sequence[Argument], ties: str) -> str:
+    """A function of the user's own, over all rows of the group."""
+    names, path, kind = (argument.text.strip("'") for argument in arguments[-3:])
+    given = zip(names.split(","), arguments[:-3], strict=call.where is None)
+    fields = "".join(f", '{name}', {argument.column}" for name, argument in given)
+    item = f"NAMED_STRUCT('{EVENT_TIME}', _event_time{fields})"
+    if call.where is not None:
+        item = f"CASE WHEN {arguments[-4].column} THEN {item} END"
+    column, weight, usable = _weights(lowered, item)
+    rows = lowered.gather(f"COLLECT_LIST(NAMED_STRUCT('i', {column}, 'w', {weight})) FILTER (WHERE {usable})")
+    return f"FROM_JSON({APPLY}('{path}', {rows}), 'STRUCT<v: {kind}>', MAP('mode', 'FAILFAST')).v"
+
+
 def _wrong_type(call: Call, x: Argument, need: str) -> AnabranchError:
     return AnabranchError(
         "WRONG_TYPE", place=str(call), need=need, got=f"{x.text} of type {x.type.simpleString().upper()}",
@@ -359,6 +374,7 @@ _LOWERINGS: Mapping[str, Callable[[Lowered, Call, Sequence[Argument], str], str]
     "last": _by_time("MAX"),
     "latest": _latest,
     "top": _top,
+    "apply": _apply,
     "approx_count_distinct": _approx_count_distinct,
     "approx_percentile": _approx_percentile,
     "count_distinct": _count_distinct,

@@ -13,13 +13,16 @@ from pyspark.sql import types as T
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Consolidate, Partials
+from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import sources_of
 from anabranch.diagram.stages import Leaf, boxes_of
 from anabranch.engine.answers import Answers, Kept, Version
+from anabranch.engine.counts import untouched
 from anabranch.engine.groups import Recipe, recipe
 from anabranch.engine.join import paired
 from anabranch.engine.kernel import partial_rows as kernel_rows
@@ -78,6 +81,13 @@ class Analysis:
             self.live.recipes[key] = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema)
         return self.live.recipes[key]
 
+    def counts_recipe(self, leaves: Leaves, box: Counts) -> Recipe:
+        key = self._recipe_key(box)
+        if key not in self.live.recipes:
+            rows = self._rows(leaves, box.input)
+            self.live.recipes[key] = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema, tied=True)
+        return self.live.recipes[key]
+
     def partial_rows(self, leaves: Leaves, box: Partials) -> Relation:
         made_of = self.recipe_of(leaves, box)
         rows = prepare_partials(box, lambda leaf: self.empty(leaves, leaf), made_of.ties)
@@ -101,6 +111,10 @@ class Analysis:
     def _rows(self, leaves: Leaves, box: Box) -> Relation:
         if isinstance(box, Source | Keep):
             return self.empty(leaves, box)
+        if isinstance(box, Sort):
+            return self._rows(leaves, box.input)
+        if isinstance(box, Counts):
+            return untouched(box, self._rows(leaves, box.input), self.counts_recipe(leaves, box))
         if isinstance(box, Join):
             left, right = (self._rows(leaves, part) for part in box.parts)
             return paired(box, left, right)

@@ -195,7 +195,7 @@ class Answers:
             extra.append("CAST(NULL AS TIMESTAMP) AS _event_time")
         else:
             extra.append("TIMESTAMP_MICROS(_close - 1) AS _event_time")
-            extra += [f"TIMESTAMP_MICROS({end}) AS {end}" for end in ("_open", "_close")]
+            extra += [f"TIMESTAMP_MICROS({end} - {window.offset}L) AS {end}" for end in ("_open", "_close")]
         kept = [name for name in rows.carried if name not in ("_open", "_close")]
         ends = () if window is None else ("_open", "_close")
         sql = f"SELECT {', '.join([*kept, *extra])} FROM {rows.source}"

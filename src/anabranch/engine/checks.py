@@ -8,12 +8,16 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
+from anabranch.diagram.boxes.sort import Sort
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.expression import Expression
+from anabranch.diagram.functions import NotFound, find
 from anabranch.diagram.progress import has_event_time
 from anabranch.diagram.query import Query
 from anabranch.diagram.stages import boxes_of
@@ -49,9 +53,10 @@ def check_expressions(analysis: Analysis, leaves: Leaves, box: Box) -> None:
         return
     if isinstance(box, Map | Filter) and any(isinstance(b, Aggregate | Consolidate) for b in boxes_of(box)):
         _refuse_arbitrary(expressions)
+    _require_functions(box)
     parts = [analysis.answer(leaves, part) for part in box.inputs]
     source = sources(box, parts[0], parts[1]) if isinstance(box, Join) else parts[0].source
-    if isinstance(box, Aggregate | Partials):
+    if isinstance(box, Aggregate | Partials | Counts):
         _refuse_maps(leaves, box, parts[0])
     whole = ", ".join(f"({expression})" for expression in expressions)
     if _refusal(leaves, f"SELECT {whole} FROM {source}") is None:
@@ -62,7 +67,17 @@ def check_expressions(analysis: Analysis, leaves: Leaves, box: Box) -> None:
             raise ExpressionRefused(expression, refusal) from refusal
 
 
-def _refuse_maps(leaves: Leaves, box: Aggregate | Partials, below: Relation) -> None:
+def _require_functions(box: Box) -> None:
+    """Functions of the user's own must be there before anything asks for them."""
+    for call in box.calls if isinstance(box, Aggregate | Partials | Counts) else ():
+        if call.function == "apply":
+            try:
+                find(call.arguments[-2].text.strip("'"))
+            except NotFound as why:
+                raise ExpressionRefused(call.arguments[-2], str(why)) from why
+
+
+def _refuse_maps(leaves: Leaves, box: Aggregate | Partials | Counts, below: Relation) -> None:
     """Maps have no order, so there are no groups, no extremes and no distinct values of them."""
     ordered = [key.expression for key in box.keys]
     ordered += [call.arguments[0] for call in box.calls if call.function in _ORDERED and call.arguments]
@@ -100,12 +115,14 @@ def expressions_of(box: Box) -> list[Expression]:
     match box:
         case Filter():
             return [box.predicate]
+        case Split():
+            return list(box.conditions)
         case Map():
             return [output.expression for output in box.outputs]
         case Join():
             bounds = [box.between.low, box.between.high] if box.between else []
             return [*([box.on] if box.on else []), *bounds]
-        case Aggregate() | Partials():
+        case Aggregate() | Partials() | Counts():
             keys = [key.expression for key in box.keys]
             return [*keys, *(e for call in box.calls for e in call.expressions)]
     return []
@@ -113,10 +130,12 @@ def expressions_of(box: Box) -> list[Expression]:
 
 def refuse_windows_over_running(box: Box, query: Query) -> None:
     for above in box.walk():
-        if isinstance(above, Aggregate) and above.window is not None and not has_event_time(above.input):
+        timed = isinstance(above, Sort | Counts) or (isinstance(above, Aggregate) and above.window is not None)
+        if timed and not has_event_time(above.inputs[0]):
+            what = "ORDER BY EVENT TIME" if isinstance(above, Sort) else above.window  # type: ignore[attr-defined]
             raise AnabranchError(
                 "NO_EVENT_TIME",
-                place=f"query {query.name!r}, {above.window}",
+                place=f"query {query.name!r}, {what}",
                 need="an input whose rows have event times",
                 got="a running aggregate, whose rows have none",
                 next_step="Give the inner aggregate a window, or leave out this one.",

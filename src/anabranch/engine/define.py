@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pyspark.errors import AnalysisException, ParseException
@@ -146,7 +146,11 @@ class Definer:
             stores.append(numbers[part] if part in numbers else self._new_store(part, query))
         return Stage(asked, rewritten, schema, tuple(stores))
 
-    def create(self, defined: Defined, text: str) -> None:
+    def create(self, defined: Sequence[Defined], text: str) -> None:
+        """Create queries that one text asks for: all of them, or none."""
+        self.live.log.register.create_queries([new for one in defined for new in self._new_queries(one, text)])
+
+    def _new_queries(self, defined: Defined, text: str) -> list[NewQuery]:
         query = defined.query
         made = [
             self._new_query(stage, stage_name(stage.asked, self.settings, query), query) for stage in defined.behind
@@ -154,7 +158,7 @@ class Definer:
         own = self._new_query(defined.stage, query.name, query)
         said = {"text": text, "asked": codec.to_json(query.box), "notes": [asdict(note) for note in defined.notes]}
         own = replace(own, definition={**own.definition, **said}, archive=query.archive)
-        self.live.log.register.create_queries([*made, own])
+        return [*made, own]
 
     def whole_plan(self, defined: Defined) -> Box:
         """A query's diagram as it will be computed, with that of the stages behind it."""

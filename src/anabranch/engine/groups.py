@@ -25,8 +25,11 @@ from anabranch.engine.relation import Relation, listed, quoted
 from anabranch.engine.rows import mapped
 from anabranch.model.window import Window
 
-_CONSTANTS = {"top": 1, "percentile": 1, "approx_percentile": 1, "approx_count_distinct": 1}
+# How many arguments are computed for each row; those after them are constants.
+_CONSTANTS = {"apply": -3, "top": 1, "percentile": 1, "approx_percentile": 1, "approx_count_distinct": 1}
 _TIED = ("first", "last")
+# To these a row that FILTER leaves out is none, and nulls are values.
+_EVERY_ROW = (*_TIED, "apply")
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,11 @@ def _arguments(calls: Sequence[Call]) -> tuple[dict[str, Named], dict[str, list[
 
 
 def _texts(call: Call, arguments: Sequence[Expression]) -> list[tuple[str, int | None]]:
-    """What is computed for a call. A row that FILTER leaves out has no value, and is none for first and last either."""
+    """What is computed for a call. A row that FILTER leaves out has no value."""
     if call.where is None:
         return [(argument.text, argument.at) for argument in arguments]
     made = [(f"CASE WHEN {call.where} THEN {argument} END", argument.at) for argument in arguments]
-    return [*made, (call.where.text, call.where.at)] if call.function in _TIED else made
+    return [*made, (call.where.text, call.where.at)] if call.function in _EVERY_ROW else made
 
 
 def prepared(
@@ -67,10 +70,12 @@ def prepared(
     ties: Sequence[str],
     guard: Guard = NO_GUARD,
     also: Sequence[str] = (),
+    *,
+    tied: bool = False,
 ) -> Relation:
-    """Compute the keys and the arguments of all calls."""
+    """Compute the keys and the arguments of all calls; with what orders rows of one instant where that matters."""
     outputs, _ = _arguments(calls)
-    if any(call.function in _TIED for call in calls):
+    if tied or any(call.function in _TIED for call in calls):
         fields = "".join(f", 'c{at}', {quoted(c)}" for at, c in enumerate(ties))
         sql = f"SELECT *, NAMED_STRUCT('t', _event_time{fields}) AS _ties FROM {rows.source}"
         rows = Relation(sql, (*rows.carried, "_ties"), rows.columns, rows.alias)
@@ -78,12 +83,17 @@ def prepared(
 
 
 def recipe(
-    rows: Relation, keys: Sequence[Named], calls: Sequence[Call], schema_of: Callable[[str], T.StructType]
+    rows: Relation,
+    keys: Sequence[Named],
+    calls: Sequence[Call],
+    schema_of: Callable[[str], T.StructType],
+    *,
+    tied: bool = False,
 ) -> Recipe:
     """Let Spark say the types of all arguments, and lower the calls accordingly."""
     _, of_call = _arguments(calls)
     ties: tuple[str, ...] = ()
-    if any(call.function in _TIED for call in calls):
+    if tied or any(call.function in _TIED for call in calls):
         types = {f.name: f.dataType for f in schema_of(rows.sql)}
         ties = tuple(c for c in rows.columns if not has_map(types[c]))  # maps have no order
     made = {f.name: f.dataType for f in schema_of(prepared(rows, keys, calls, ties).sql)}
@@ -160,11 +170,12 @@ def _gathered(partials: Relation, lowered: Lowered, by: Sequence[str]) -> Relati
 def windowed(rows: Relation, window: Window, instant: str) -> Relation:
     """Each row once for every window that holds its instant, with `_open` and `_close` in microseconds."""
     if window.tumbles:
-        opens = f"{instant} - PMOD({instant}, {window.size}L)"
+        opens = f"{instant} - PMOD({instant} - {window.offset}L, {window.size}L)"
     else:
         after = f"({instant} - {window.size}L)"
-        first = f"{after} - PMOD({after}, {window.advance}L) + {window.advance}L"
-        opens = f"EXPLODE(SEQUENCE({first}, {instant} - PMOD({instant}, {window.advance}L), {window.advance}L))"
+        first = f"{after} - PMOD({after} - {window.offset}L, {window.advance}L) + {window.advance}L"
+        last = f"{instant} - PMOD({instant} - {window.offset}L, {window.advance}L)"
+        opens = f"EXPLODE(SEQUENCE({first}, {last}, {window.advance}L))"
     kept = [name for name in rows.carried if name not in ("_open", "_close")]
     inner = f"SELECT {listed([*kept, *rows.columns])}, {opens} AS _open FROM {rows.source}"
     sql = f"SELECT *, _open + {window.size}L AS _close FROM ({inner}) AS {quoted(rows.alias)}"

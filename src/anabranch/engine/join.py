@@ -17,18 +17,10 @@ from dataclasses import dataclass, replace
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, Guard
+from anabranch.engine.moment import Moment
 from anabranch.engine.relation import Relation, listed, quoted
 
-_TERMS = 4
 _INNER, _BESIDE = "JOIN", "LEFT JOIN"
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A bucket, and the progress that both sides have reached with it."""
-
-    bucket: int
-    progress: int | None
 
 
 @dataclass(frozen=True)
@@ -45,16 +37,6 @@ def around(intervals: Sequence[Interval], within: int | None) -> tuple[Interval,
     if within is None:
         return EVERYTHING
     return join((max(low - within, BEGINNING), min(high + within, END)) for low, high in intervals)
-
-
-def at_times(rows: Relation, intervals: Sequence[Interval]) -> Relation:
-    """Only the rows at some event times; few terms, for many would take longer than the rows that they leave out."""
-    terms = []
-    for low, high in join(intervals, _TERMS):
-        if low <= BEGINNING and high >= END:
-            return rows
-        terms.append(f"_event_time BETWEEN TIMESTAMP_MICROS({low}L) AND TIMESTAMP_MICROS({high}L)")
-    return replace(rows, sql=f"SELECT * FROM {rows.source} WHERE {' OR '.join(terms) or 'FALSE'}")
 
 
 def sources(box: Join, left: Relation, right: Relation, kind: str = "CROSS JOIN") -> str:

@@ -253,7 +253,7 @@ def paned(rows: Relation, box: Partials) -> Relation:
     instant = "UNIX_MICROS(_event_time)"
     pane = "CAST(NULL AS TIMESTAMP)"
     if box.pane is not None:
-        pane = f"TIMESTAMP_MICROS({instant} - PMOD({instant}, {box.pane}L))"
+        pane = f"TIMESTAMP_MICROS({instant} - PMOD({instant} - {box.offset}L, {box.pane}L))"
     return replace(rows, sql=f"SELECT *, {pane} AS _pane FROM {rows.source}", carried=(*rows.carried, "_pane"))
 
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from anabranch.diagram import codec
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
-from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import progress_of, sources_of
 from anabranch.diagram.query import OnError, Query
-from anabranch.diagram.stages import Leaf, boxes_of, core, leaves_of
+from anabranch.diagram.stages import Leaf, Reread, boxes_of, core, leaves_of
 from anabranch.engine.groups import Recipe
 from anabranch.engine.guard import Guard
 from anabranch.log.log import Log, StreamState
@@ -76,23 +75,23 @@ class LiveQuery:
     @property
     def linear(self) -> bool:
         """Whether every row is answered by itself."""
-        return not self.pairs and not any(isinstance(b, Aggregate | Consolidate) for b in boxes_of(self.plan))
+        return not self.rereads and not any(isinstance(b, Aggregate | Consolidate) for b in boxes_of(self.plan))
 
     @property
-    def pairs(self) -> bool:
-        """Whether its rows are pairs, from a Join."""
-        return isinstance(core(self.plan), Join)
+    def rereads(self) -> bool:
+        """Whether it looks at earlier rows when others come, as a Join does."""
+        return isinstance(core(self.plan), Reread)
 
     @property
     def from_changes(self) -> bool:
         """Whether its table is what it has said, added up; otherwise it is computed from partial results."""
-        return self.linear or self.pairs
+        return self.linear or self.rereads
 
     @property
     def speculates(self) -> bool:
         """Whether it says what open units of work would change: only straight from base streams."""
         straight = all(isinstance(leaf, Source) and not leaf.messages for leaf in self.leaves)
-        return straight and not self.hidden and not self.pairs
+        return straight and not self.hidden and not self.rereads
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ class ExpressionRefused(Exception):
 def spark_words(error: BaseException) -> str:
     """The first sentences of what Spark said, without plans and traces."""
     text = str(error).strip()
+    if "Traceback (most recent call last):" in text:  # of a function of the user's own: its last line says it
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+        text = next((line for line in reversed(lines) if re.match(r"[\w.]+(?:Error|Exception|Warning)\b", line)), text)
     text = re.split(r"\n?(?:== SQL|;\s*\n'|\n\nJVM stacktrace|\n\tat )", text)[0]
     text = re.sub(r"\s*SQLSTATE: \w+", "", text)
     text = re.sub(r"(?<=[\[ ])`_\w+`(?:\.`\w+`)*,? ?", "", text)  # columns of ours are no help

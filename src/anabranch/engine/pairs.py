@@ -2,114 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Row
-
-from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.join import Join
-from anabranch.diagram.boxes.keep import Keep
-from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.progress import has_event_time, progress_into
+from anabranch.diagram.progress import has_event_time
 from anabranch.diagram.query import OnError
 from anabranch.diagram.reach import EVERYTHING, Interval
 from anabranch.diagram.reach import join as joined
-from anabranch.diagram.stages import Leaf, core, leaves_of
-from anabranch.engine import settle
-from anabranch.engine.emit import Written, write_buckets
-from anabranch.engine.feeds import times_of
-from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
-from anabranch.engine.join import Moment, Sides, added, around, at_times, without_partner
-from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
-from anabranch.engine.live import LiveQuery
-from anabranch.engine.mistakes import is_query_error
-from anabranch.engine.read import spark_schema
+from anabranch.engine.guard import NO_GUARD, Guard
+from anabranch.engine.join import Sides, added, around, without_partner
 from anabranch.engine.relation import Leaves, Relation
-from anabranch.engine.rows import lower_linear
-from anabranch.engine.saying import CHANGE_TYPE, Saying
-from anabranch.engine.settle import settled
-
-if TYPE_CHECKING:
-    from anabranch.engine.step import Step
-
-Scan = Callable[[Leaf], Relation]
+from anabranch.engine.reread import Rereading, good
 
 
-def say_pairs(step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed]) -> Saying:
-    """The changes of a query over a Join."""
-    box = core(query.plan)
-    assert isinstance(box, Join)
-    moments = _moments(step, query, box)
-    passing = box.outer and box.banded and moments[0].progress != moments[-1].progress
-    if not passing and not any(feed.plan.segments for feed in feeds.values()):
-        return Saying(released=step.upto)
-    try:
-        written = _Pairing(step, query, box, feeds, moments, NO_GUARD).write()
-    except Exception as error:
-        if not query.guard.on or not is_query_error(error):
-            raise
-        written = _Pairing(step, query, box, feeds, moments, query.guard).write()
-    return Saying(tuple(written), step.upto)
+class Pairing(Rereading):
+    """A Join in a step."""
 
+    @property
+    def box(self) -> Join:
+        assert isinstance(self.core, Join)
+        return self.core
 
-def failing_pair(step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed]) -> Row | None:
-    """A row, or a pair of rows, on which an expression of a query over a Join fails."""
-    box = core(query.plan)
-    assert isinstance(box, Join)
-    pairing = _Pairing(step, query, box, feeds, _moments(step, query, box), Guard(OnError.QUARANTINE))
-    with Leaves(pairing.kernel.spark) as leaves:
-        found = (frame.first() for frame in pairing.changes(leaves)[1])
-        return next((row for row in found if row is not None), None)
+    def idle(self) -> bool:
+        passing = self.box.outer and self.box.banded and self.moved
+        return not passing and not self.news
 
-
-def _moments(step: Step, query: LiveQuery, box: Join) -> list[Moment]:
-    numbers = [query.came, *(b.number for b in step.buckets if b.number > query.came)]
-    return [Moment(n, progress_into(box, step.progress_at(query.sources, n))) for n in numbers]
-
-
-class _Pairing:
-    """One attempt to compute and write the changes of a step."""
-
-    def __init__(
-        self,
-        step: Step,
-        query: LiveQuery,
-        box: Join,
-        feeds: Mapping[Leaf, Feed],
-        moments: Sequence[Moment],
-        guard: Guard,
-    ) -> None:
-        self.step = step
-        self.query = query
-        self.box = box
-        self.feeds = feeds
-        self.moments = moments
-        self.guard = guard
-        settings = {**query.settings, **SETTINGS} if guard.on else query.settings
-        self.kernel = SparkKernel(step.session.apart(settings), step.log.root)
-
-    def write(self) -> list[Written]:
-        state = self.step.log.stream_by_id(self.query.stored.stream_id)
-        layout, schema = self.step.layout(state), state.spec.schema
-        with Leaves(self.kernel.spark) as leaves:
-            said, failed = self.changes(leaves)
-            few = sum(feed.rows for feed in self.feeds.values()) < SMALL
-        spread = said.coalesce(1) if few else said.repartitionByRange(*settle.ORDER)
-        ordered = spread.sortWithinPartitions(*settle.ORDER).select(*schema.names, "_change_type")
-        written = write_buckets(ordered, layout, schema, extra=CHANGE_TYPE)
-        return [*written, *(part for frame in failed for part in write_aside(frame, layout))]
-
-    def changes(self, leaves: Leaves) -> tuple[DataFrame, list[DataFrame]]:
+    def deltas(self, leaves: Leaves) -> tuple[Relation, list[Relation]]:
         sides = self._sides(leaves)
         failing: list[Relation] = []
         if self.guard.aside:
             failing += sides.new
-            good = [
-                replace(r, sql=f"SELECT * FROM {r.source} WHERE {FAILED} IS NULL") for r in (*sides.new, *sides.every)
-            ]
-            sides = Sides((good[0], good[1]), (good[2], good[3]), sides.came)
+            a, b, c, d = (good(rows) for rows in (*sides.new, *sides.every))
+            sides = Sides((a, b), (c, d), sides.came)
         pairs = added(self.box, sides, self.guard)
         if self.box.outer:
             as_null = Guard(OnError.NULL) if self.guard.on else NO_GUARD
@@ -117,37 +42,18 @@ class _Pairing:
             beside = self.guard.begin(alone)
             names = ", ".join(pairs.names)
             pairs = replace(pairs, sql=f"{pairs.sql} UNION ALL SELECT {names} FROM {beside.source}")
-
-        def lower(box: Box) -> Relation:
-            return pairs if box is self.box else lower_linear(box, lower, self.guard)
-
-        rows = lower(self.query.plan)
-        kinds = spark_schema(self.step.log.stream_by_id(self.query.stored.stream_id).spec.schema)
-        if self.guard.aside:
-            failing.append(rows)
-            rows = _good(rows)
-        said = leaves.frame(settled(rows, self.query.columns, kinds).sql)
-        return said, [leaves.frame(failed_rows(relation)) for relation in failing]
+        return pairs, failing
 
     def _sides(self, leaves: Leaves) -> Sides:
         left, right = self.box.parts
         of_left, of_right = self._times()
-        new = (self._new(leaves, left), self._new(leaves, right))
-        every = (self._every(leaves, left, of_left), self._every(leaves, right, of_right))
+        new = (self.new(leaves, left), self.new(leaves, right))
+        every = (self.every(leaves, left, of_left), self.every(leaves, right, of_right))
         return Sides(new, every, self.query.came)
-
-    def _new(self, leaves: Leaves, part: Box) -> Relation:
-        return self._side(part, lambda leaf: self._scan(leaves, leaf, self.feeds[leaf]))
-
-    def _every(self, leaves: Leaves, part: Box, times: Sequence[Interval]) -> Relation:
-        def scan(leaf: Leaf) -> Relation:
-            return self._scan(leaves, leaf, self.step.feeds.history(leaf, self.query, times))
-
-        return at_times(self._side(part, scan), times)
 
     def _times(self) -> list[tuple[Interval, ...]]:
         """For each side, the event times at which its rows matter."""
-        fresh = [self._fresh(part) for part in self.box.parts]
+        fresh = [self.fresh(part) for part in self.box.parts]
         found = [around(fresh[1], self.box.within), around(fresh[0], self.box.within)]
         if self.box.outer:
             mine = [*found[0], *fresh[0], *self._passing()]
@@ -155,32 +61,11 @@ class _Pairing:
         timed = [has_event_time(part) for part in self.box.parts]
         return [times if known else EVERYTHING for times, known in zip(found, timed, strict=True)]
 
-    def _fresh(self, part: Box) -> tuple[Interval, ...]:
-        return times_of(s for leaf in leaves_of(part) for s in self.feeds[leaf].plan.segments)
-
-    def _passing(self) -> tuple[Interval, ...]:
+    def _passing(self) -> Sequence[Interval]:
         """Where left rows are whose band passes in this step."""
         first, last = self.moments[0].progress, self.moments[-1].progress
         if self.box.between is not None:
             return EVERYTHING
-        if self.box.within is None or last is None:
+        if self.box.within is None or last is None or first == last:
             return ()
-        return (
-            ()
-            if first == last
-            else (((-(1 << 62) if first is None else first - self.box.within), last - self.box.within),)
-        )
-
-    def _side(self, part: Box, scan: Scan) -> Relation:
-        def lower(box: Box) -> Relation:
-            return scan(box) if isinstance(box, Source | Keep) else lower_linear(box, lower, self.guard)
-
-        return lower(part)
-
-    def _scan(self, leaves: Leaves, leaf: Leaf, feed: Feed) -> Relation:
-        return self.kernel.scan(leaves, leaf, feed, guard=self.guard, together=feed.rows < SMALL)
-
-
-def _good(rows: Relation) -> Relation:
-    """Without the rows that are set aside."""
-    return replace(rows, sql=f"SELECT * FROM {rows.source} WHERE {FAILED} IS NULL")
+        return (((-(1 << 62) if first is None else first - self.box.within), last - self.box.within),)

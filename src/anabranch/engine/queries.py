@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -41,25 +42,30 @@ class Queries:
 
     def define(self, query: Query, source: SourceText) -> tuple[Definer, Defined]:
         """Analyse a query; mistakes in its expressions point into its text."""
-        return self._define(self._with_names(query), source)
+        definer, defined = self._define([self._with_names(query)], source)
+        return definer, defined[0]
 
-    def _define(self, query: Query, source: SourceText) -> tuple[Definer, Defined]:
+    def _define(self, queries: Sequence[Query], source: SourceText) -> tuple[Definer, list[Defined]]:
         settings = self.session.query_settings()
         definer = Definer(Live(self.log), self.session.apart(settings), settings)
         try:
-            return definer, definer.define(query)
+            return definer, [definer.define(query) for query in queries]
         except ExpressionRefused as refused:
             raise bad_expression(refused, source) from refused
 
     def create(self, query: Query, source: SourceText) -> None:
         """Create a query. The same one again changes nothing; another one under its name is an error."""
+        self.create_all([query], source)
+
+    def create_all(self, queries: Sequence[Query], source: SourceText) -> None:
+        """Create queries of one statement: all of them, or none if something is wrong with one."""
         with self._stepping:  # what is kept must not change between being found and being used
-            query = self._with_names(query)
-            there = Live(self.log).queries.get(query.name)
-            if there is not None and there.asks(query):
-                return
-            definer, defined = self._define(query, source)
-            definer.create(defined, source.text)
+            known = Live(self.log).queries
+            asked = [self._with_names(query) for query in queries]
+            new = [query for query in asked if not (query.name in known and known[query.name].asks(query))]
+            if new:
+                definer, defined = self._define(new, source)
+                definer.create(defined, source.text)
 
     def _with_names(self, query: Query) -> Query:
         return replace(query, box=self._named(query.box))

@@ -12,6 +12,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.explode import EXPLODED, Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.map import Map
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Expression, Named
@@ -30,7 +31,7 @@ def lower_linear(box: Box, lower: Lower, guard: Guard = NO_GUARD) -> Relation:
         case View():
             below = lower(box.input)
             return Relation(below.sql, below.carried, below.columns, box.name)
-        case Filter():
+        case Filter() | Split():
             text = box.predicate.text
             below = guard.note(lower(box.input), [text])
             sql = f"SELECT {listed(below.names)} FROM {below.source} WHERE {guard.keeps(text)}"

@@ -19,8 +19,8 @@ from urllib.parse import urlparse
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from anabranch.engine import exact, functions
 from anabranch.engine.driver import LocalDriver, SessionOptions
-from anabranch.engine.exact import register as register_functions
 from anabranch.model.errors import AnabranchError
 
 _CONNECT = "sc://"
@@ -211,7 +211,8 @@ def _adopt(spark: SparkSession) -> SparkSession:
 def _prepared(spark: SparkSession) -> SparkSession:
     for name, value in SQL_SETTINGS.items():
         spark.conf.set(name, value)
-    register_functions(spark)
+    exact.register(spark)
+    functions.register(spark)
     if not _is_connect(spark) and spark.sparkContext.master.startswith("local"):
         spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
     return spark

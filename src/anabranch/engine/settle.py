@@ -16,7 +16,7 @@ from anabranch.engine.changes import comparable
 from anabranch.engine.relation import Relation, listed, quoted
 from anabranch.model.run import ChangeType
 
-ORDER = ("_bucket", "_at", "_of", "_pair", "_rank")
+ORDER = ("_bucket", "_at", "_of", "_content", "_pair", "_rank")
 
 
 def settled(rows: Relation, columns: Sequence[str], kinds: T.StructType) -> Relation:
@@ -42,7 +42,7 @@ def settled(rows: Relation, columns: Sequence[str], kinds: T.StructType) -> Rela
     together = f"MAX(IF(_sign > 0, _event_time, NULL)) OVER (PARTITION BY {about}, _pair)"
     at = f"CASE WHEN {paired} THEN {together} ELSE _event_time END"
     chosen = ["_bucket", "_of", "_event_time", *columns, "_pair"]
-    sql = (
-        f"SELECT {listed(chosen)}, {kind} AS _change_type, {at} AS _at, IF(_sign < 0, 0, 1) AS _rank FROM ({numbered})"
-    )
+    by_content = f"CASE WHEN _of IS NULL THEN STRUCT({plain}) END AS _content"
+    made = f"{by_content}, {kind} AS _change_type, {at} AS _at, IF(_sign < 0, 0, 1) AS _rank"
+    sql = f"SELECT {listed(chosen)}, {made} FROM ({numbered})"
     return Relation(sql, (*ORDER, "_change_type", "_event_time"), tuple(columns))

@@ -32,8 +32,8 @@ from anabranch.engine.kept import Choice
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel, failed_rows, prepare_partials
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
-from anabranch.engine.pairs import failing_pair, say_pairs
 from anabranch.engine.relation import Leaves, Relation
+from anabranch.engine.rereads import rereading
 from anabranch.engine.resets import RESET
 from anabranch.engine.rows import lower_linear
 from anabranch.engine.saying import Saying, say_groups, say_rows
@@ -187,9 +187,9 @@ class Step:
             return
         feeds: dict[Leaf, Feed] = {}
         try:
-            if query.linear or query.pairs:
+            if query.linear or query.rereads:
                 feeds = {leaf: self.feeds.new(leaf, query) for leaf in query.leaves}
-                saying = say_pairs(self, query, feeds) if query.pairs else say_rows(self, query, feeds)
+                saying = rereading(self, query, feeds).say() if query.rereads else say_rows(self, query, feeds)
             else:
                 saying = say_groups(self, query)
         except Exception as error:
@@ -273,9 +273,8 @@ class Step:
         """A row on which an expression fails, as JSON; None where it is a result on which one fails."""
         if not feeds:
             return None
-        found = (
-            failing_pair(self, query, feeds) if query.pairs and store is None else self._failing(query, feeds, store)
-        )
+        again = query.rereads and store is None
+        found = rereading(self, query, feeds).failing() if again else self._failing(query, feeds, store)
         return None if found is None else f"{found.row}, which {found._reason}"
 
     def _failing(self, query: LiveQuery, feeds: Mapping[Leaf, Feed], store: LiveStore | None) -> Row | None:
@@ -315,10 +314,16 @@ def _dropped(error: AnabranchError) -> AnabranchError:
     )
 
 
+def _first(instant: int, box: Partials) -> int:
+    """When the pane of an instant begins."""
+    assert box.pane is not None
+    return instant - (instant - box.offset) % box.pane
+
+
 def _panes(box: Partials, feeds: Mapping[Leaf, Feed]) -> tuple[Interval, ...]:
     """The event times of the panes that new rows are in."""
     pane = box.pane
     times = [interval for feed in feeds.values() for interval in times_of(feed.plan.segments)]
     if pane is None or any(interval in EVERYTHING for interval in times):
         return EVERYTHING
-    return join((low - low % pane, high - high % pane + pane - 1) for low, high in times)
+    return join((_first(low, box), _first(high, box) + pane - 1) for low, high in times)

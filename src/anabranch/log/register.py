@@ -7,6 +7,7 @@ the next engine processes first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -66,11 +67,13 @@ class Register:
         """
         with self.catalog.write() as connection:
             known = {query.name for query in queries.all_queries(connection)}
+            made: dict[str, int] = {}  # the stores, by what they keep
             for query in wanted:
                 if not (query.spec.name in known and is_hidden(query.spec.name)):
-                    self._create(connection, query)
+                    self._create(connection, query, made)
+                    known.add(query.spec.name)
 
-    def _create(self, connection: sa.Connection, query: NewQuery) -> None:
+    def _create(self, connection: sa.Connection, query: NewQuery, made: dict[str, int]) -> None:
         spec = query.spec
         require_free(connection, spec.name)
         _require_there(connection, query)
@@ -78,7 +81,13 @@ class Register:
             require_free(connection, query.archive)
         used = []
         for store in query.stores:
-            used.append(store if isinstance(store, int) else self._make_store(connection, store))
+            if isinstance(store, int):
+                used.append(store)
+                continue
+            what = json.dumps(store.definition, sort_keys=True)
+            if what not in made:
+                made[what] = self._make_store(connection, store)
+            used.append(made[what])
         # A dot keeps the name apart from all that people can choose.
         stream_id = insert_stream(connection, spec, KEPT if is_hidden(spec.name) else DERIVED)
         created = {**query.definition, "archive": query.archive, "after": buckets.last_recorded(connection)}

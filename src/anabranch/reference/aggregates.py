@@ -21,6 +21,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from anabranch.diagram.functions import EVENT_TIME, call
 from anabranch.reference.casts import to_double
 from anabranch.reference.exact import ratio_root, ratio_to_decimal, ratio_to_float
 from anabranch.reference.values import (
@@ -281,6 +284,25 @@ def _by_place(choose: Callable[..., Any]) -> Callable[[State], Value]:
     return lambda state: choose(_present(state), key=lambda placed: placed[0], default=(None, None))[1]
 
 
+# Functions of the user's own: every row counts, with its place in time.
+
+
+def _whole_row(seen: Observation) -> State:
+    return {(seen.order[0][-1] if seen.order else None, *seen.arguments): 1}
+
+
+def _applied(state: State) -> Value:
+    found = [(what, int(often)) for what, often in state.items() if isinstance(what, tuple)]
+    if not found:
+        return None
+    names, path = found[0][0][-3:-1]
+    columns = [EVENT_TIME, *str(names).split(",")]
+    rows = [dict(zip(columns, what, strict=False)) for what, often in found for _ in range(often)]
+    instants = pa.array([row.pop(EVENT_TIME) for row in rows], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    result: Value = call(str(path), pa.Table.from_pylist(rows).append_column(EVENT_TIME, instants))
+    return result
+
+
 MEANINGS: Mapping[str, Meaning] = {
     "count": Meaning(_if_all_known, _count),
     "count_if": Meaning(_if_true, _count),
@@ -299,6 +321,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "approx_count_distinct": Meaning(_first_argument, _distinct),
     "approx_percentile": Meaning(_known_value, _discrete),
     "count_distinct": Meaning(_known_tuple, _distinct),
+    "apply": Meaning(_whole_row, _applied),
     "median": Meaning(_known_value, _median),
     "percentile": Meaning(_known_value, _percentile),
 }

@@ -48,7 +48,7 @@ def aggregate(box: Aggregate, rows: Rows, progress: int | None, include_open: bo
 def partials(box: Partials, rows: Rows) -> dict[Group, Partial]:
     """The partial results of each group in each pane."""
     pane = box.pane
-    return _gather(box, rows, _all_of_time if pane is None else lambda row: [_event_time(row) // pane * pane])
+    return _gather(box, rows, _all_of_time if pane is None else lambda row: [_pane(box, _event_time(row))])
 
 
 def consolidate(
@@ -81,7 +81,7 @@ def _gather(
     """The rows of each group, reduced to a partial result."""
     seen = columns_seen(box.input)
     keys = [compile_expression(key.expression, seen) for key in box.keys]
-    calls = [_reducer(call, seen) for call in box.calls]
+    calls = [reducer(call, seen) for call in box.calls]
     groups: dict[Group, list[WeightedRow]] = {}
     for row in rows:
         of = tuple(canonical(key(row.values)) for key in keys)
@@ -93,7 +93,7 @@ def _gather(
     }
 
 
-def _reducer(call: Call, columns: Sequence[str]) -> Callable[[Rows], State]:
+def reducer(call: Call, columns: Sequence[str]) -> Callable[[Rows], State]:
     """The call as a function from a group's rows to its partial result."""
     arguments = [compile_expression(argument, columns) for argument in call.arguments]
     where = None if call.where is None else compile_expression(call.where, columns)
@@ -142,13 +142,20 @@ def _result(box: Aggregate | Consolidate, functions: Sequence[str], group: Group
     if box.window is not None:
         assert group.opens is not None
         close = group.opens + box.window.size
-        ends, event_time = (Timestamp(group.opens), Timestamp(close)), close - 1
-    finished = [_finish(function, state) for function, state in zip(functions, part.states, strict=True)]
+        shown = [Timestamp(end - box.window.offset) for end in (group.opens, close)]
+        ends, event_time = tuple(shown), close - 1
+    finished = [finish(function, state) for function, state in zip(functions, part.states, strict=True)]
     values = dict(zip(box.columns, (*ends, *group.keys, *finished), strict=True))
     return WeightedRow(values, event_time, group=(group.opens, *group.keys))
 
 
-def _finish(function: str, state: State) -> Value:
+def _pane(box: Partials, instant: int) -> int:
+    assert box.pane is not None
+    return instant - (instant - box.offset) % box.pane
+
+
+def finish(function: str, state: State) -> Value:
+    """The result of a call, from its partial result."""
     try:
         return final(function, state)
     except Refused as refused:

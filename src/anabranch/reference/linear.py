@@ -8,6 +8,7 @@ from dataclasses import replace
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.union import Union
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import unknown_column
@@ -45,6 +46,23 @@ def _value_of(box: Source, row: WeightedRow, name: str) -> Value:
 def filter_rows(box: Filter, rows: Iterable[WeightedRow]) -> list[WeightedRow]:
     holds = compile_expression(box.predicate, columns_seen(box.input))
     return [row for row in rows if holds(row.values) is True]
+
+
+def split_rows(box: Split, rows: Iterable[WeightedRow]) -> list[WeightedRow]:
+    """The rows of which the first true condition is that of this way; or none is, if it is the last."""
+    conditions = [compile_expression(condition, columns_seen(box.input)) for condition in box.conditions]
+
+    def way(row: WeightedRow) -> int:
+        return next((n for n, condition in enumerate(conditions) if condition(row.values) is True), len(conditions))
+
+    return [row for row in rows if way(row) == box.way]
+
+
+def passed(rows: Iterable[WeightedRow], progress: int | None, include_open: bool) -> list[WeightedRow]:
+    """The rows that progress has passed."""
+    if include_open:
+        return list(rows)
+    return [row for row in rows if progress is not None and row.event_time is not None and row.event_time < progress]
 
 
 def map_rows(box: Map, rows: Iterable[WeightedRow]) -> list[WeightedRow]:

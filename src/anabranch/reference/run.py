@@ -10,18 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from anabranch.diagram.boxes.aggregate import Aggregate
+from anabranch.diagram.boxes.apply import Apply
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate
+from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.topn import TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.model.errors import AnabranchError
-from anabranch.reference import grouping, joining, linear, ranking
+from anabranch.reference import applying, counting, grouping, joining, linear, ranking
 from anabranch.reference.linear import Tables
 from anabranch.reference.rows import Identity, WeightedRow, identity_of, place
 
@@ -66,6 +70,15 @@ def _run(box: Box, tables: Tables, progress: ProgressOf, include_open: bool) -> 
         case Filter():
             rows, reached = run(box.input)
             return Said(linear.filter_rows(box, rows), reached)
+        case Split():
+            rows, reached = run(box.input)
+            return Said(linear.split_rows(box, rows), reached)
+        case Sort():
+            rows, reached = run(box.input)
+            return Said(linear.passed(rows, reached, include_open), reached)
+        case Counts():
+            rows, reached = run(box.input)
+            return Said(counting.windows(box, rows, reached, include_open), reached)
         case Map():
             rows, reached = run(box.input)
             return Said(linear.map_rows(box, rows), reached)
@@ -77,6 +90,9 @@ def _run(box: Box, tables: Tables, progress: ProgressOf, include_open: bool) -> 
             reached = _least([left.progress, right.progress])
             said = joining.join(box, left.rows, right.rows, reached, include_open)
             return Said(said, joining.progress_of(box, reached))
+        case Apply():
+            rows, reached = run(applying.as_aggregate(box))
+            return Said(applying.rows(box, rows), reached)
         case TopN():
             rows, reached = run(box.input)
             return Said(ranking.top(box, rows), reached)
@@ -91,7 +107,7 @@ def _run(box: Box, tables: Tables, progress: ProgressOf, include_open: bool) -> 
     raise AnabranchError(
         "NOT_SUPPORTED",
         place="reference executor",
-        need="a Source, View, Keep, Filter, Map, Union, Join, TopN, Aggregate or Consolidate box",
+        need="rows that come out of it",
         got=type(box).__name__,
         next_step="Partial results are no rows: ask for the Consolidate box above them.",
     )

@@ -21,6 +21,7 @@ class Partials(Box):
     pane: int | None  # None: one pane for all of time
     keys: tuple[Named, ...]
     calls: tuple[Call, ...]
+    offset: int = 0  # how far after multiples of its length a pane begins
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -2,10 +2,11 @@
 
 Each rewrite takes a diagram and what is known of the warehouse, and gives a diagram that means the same
 and a note for every change that it made. The order matters: derived streams are opened into the
-diagrams behind them, streams with keys become their live rows, aggregates over aggregates become one
-where that is legal, answers that must be read again are kept, the first rows of groups become an
-aggregate, what can be partial is made partial, and partials that somebody keeps already are used instead
-of kept again.
+diagrams behind them, streams with keys become their live rows, functions that make rows become aggregates
+whose results are lists, aggregates over aggregates become one
+where that is legal, windows of rows get a stream of their own, answers that must be read again are kept,
+the first rows of groups become an aggregate, what can be partial is made partial, and partials that
+somebody keeps already are used instead of kept again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.rewrites.applied import apply
+from anabranch.diagram.rewrites.count import count
 from anabranch.diagram.rewrites.keep import keep
 from anabranch.diagram.rewrites.known import Known, Note, Rewrite
 from anabranch.diagram.rewrites.open_views import open_views
@@ -23,7 +26,7 @@ from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.rewrites.top_n import top_n
 
 # Of the whole diagram, down to the base streams.
-WHOLE: tuple[Rewrite, ...] = (open_views, resolve, stack, keep, top_n)
+WHOLE: tuple[Rewrite, ...] = (open_views, resolve, apply, stack, count, keep, top_n)
 # Of each stage by itself. What is kept stays as it was asked for, so that equal answers are kept once.
 STAGE: tuple[Rewrite, ...] = (partial_form, roll_up)
 REWRITES = WHOLE + STAGE

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
-from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.keep import Keep
-from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.boxes.view import View
 from anabranch.diagram.rewrites.known import Known, Note, bottom_up, is_linear
-from anabranch.diagram.stages import core
+from anabranch.diagram.stages import Single, core
 
 
 def keep(box: Box, known: Known) -> tuple[Box, list[Note]]:
     notes: list[Note] = []
 
     def change(box: Box) -> Box:
-        if isinstance(box, Source | Keep | View | Filter | Map):
+        if isinstance(box, Source | Keep | Single | Explode):
             return box
         if isinstance(box, Aggregate) and isinstance(core(box.input), Aggregate):
             return box  # it gathers

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.diagram.boxes.box import Box
-from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.keep import Keep
-from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.boxes.union import Union
-from anabranch.diagram.boxes.view import View
+from anabranch.diagram.stages import Single
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def is_linear(box: Box) -> bool:
     """Whether every row is answered by itself, from streams or what is kept up."""
     if isinstance(box, Source | Keep):
         return True
-    return isinstance(box, View | Filter | Map | Union) and all(map(is_linear, box.inputs))
+    return isinstance(box, Single | Union) and all(map(is_linear, box.inputs))
 
 
 def bottom_up(box: Box, change: Callable[[Box], Box], *, below_kept: bool = True) -> Box:

@@ -12,11 +12,12 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.rewrites.known import Known, Note, bottom_up
 
-_OPENED = (Source, View, Filter, Map, Union, Aggregate)
+_OPENED = (Source, View, Filter, Split, Map, Union, Aggregate)
 
 
 def open_views(box: Box, known: Known) -> tuple[Box, list[Note]]:

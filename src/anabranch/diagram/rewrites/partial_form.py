@@ -31,7 +31,7 @@ def partial_form(box: Box, known: Known) -> tuple[Box, list[Note]]:
         keys = tuple(Named(f"_k{n}", key.expression) for n, key in enumerate(box.keys))
         calls = tuple(replace(call, name=f"_a{n}") for n, call in enumerate(box.calls))
         return Consolidate(
-            Partials(box.input, pane, keys, calls),
+            Partials(box.input, pane, keys, calls, box.window.offset if box.window else 0),
             box.window,
             tuple((key.name, kept.name) for key, kept in zip(box.keys, keys, strict=True)),
             tuple((call.name, kept.name) for call, kept in zip(box.calls, calls, strict=True)),

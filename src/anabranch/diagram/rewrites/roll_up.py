@@ -54,6 +54,7 @@ def serves(kept: Partials, wanted: Partials) -> bool:
     return (
         (kept.pane is wanted.pane if running else wanted.pane % kept.pane == 0)  # type: ignore[operator]
         and kept.input == wanted.input
+        and kept.offset == wanted.offset
         and {key.expression for key in wanted.keys} <= {key.expression for key in kept.keys}
         and {call.meaning for call in wanted.calls} <= {call.meaning for call in kept.calls}
         and _harmless(kept, wanted)

@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts, RowWindow
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.map import Map
+from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.boxes.topn import TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Expression, Named
 from anabranch.diagram.query import Query
+from anabranch.diagram.sql.applied import applied_rows
 from anabranch.diagram.sql.calls import find, none_in
 from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.names import check_different, output_name
@@ -37,6 +40,8 @@ ColumnsOf = Callable[[str], tuple[str, ...]]
 def compile_query(statement: CreateQuery, columns_of: ColumnsOf) -> Query:
     """The query that a statement asks for; `columns_of` knows the streams that there are."""
     box = _tree(statement.tree, columns_of)
+    if statement.ordered:
+        box = Sort(box)
     return Query(statement.name, box, statement.archive, statement.revise_every, statement.on_error)
 
 
@@ -148,6 +153,8 @@ def where(box: Box, condition: Fragment) -> Box:
 
 def shaped(box: Box, scope: Scope, shape: Shape) -> Box:
     """What a select list, a window, GROUP BY and HAVING make of rows."""
+    if shape.apply is not None:
+        return applied_rows(box, scope, shape)
     found = [find(part) for part in (*(item.expression for item in shape.items), *shape.having)]
     aggregates = any(not isinstance(call.what, str) for calls in found for call in calls)
     if shape.group is not None or aggregates:
@@ -232,7 +239,12 @@ def _aggregated(box: Box, scope: Scope, shape: Shape) -> Box:
     }
     having = [rewriter.rewrite(condition, aliases) for condition in shape.having]
     named = tuple(Named(key.name, key.said.expression) for key in keys)
-    answer: Box = Aggregate(box, shape.window.window if shape.window else None, named, rewriter.calls)
+    window = shape.window.window if shape.window else None
+    answer: Box = (
+        Counts(box, window, named, rewriter.calls)
+        if isinstance(window, RowWindow)
+        else Aggregate(box, window, named, rewriter.calls)
+    )
     for condition in having:
         answer = Filter(answer, condition)
     return Map(answer, outputs)

@@ -8,24 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.diagram.query import OnError
+from anabranch.diagram.sql.columns import DECLARATION, declared_columns
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.durations import duration
-from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.grammar import query
 from anabranch.diagram.sql.source_text import did_you_mean
 from anabranch.diagram.sql.statements import CreateQuery, CreateStream
 from anabranch.diagram.sql.tokens import Kind
 from anabranch.diagram.sql.words import trails
 from anabranch.model.errors import AnabranchError
-from anabranch.model.schema import Schema
 from anabranch.model.stream import check_name, unknown_column
 
 _STREAM_CLAUSES = ("EVENT", "SLACK", "DRIFT", "KEY", "HISTORY")
-_DECLARATION = (
-    "Write CREATE STREAM name (column TYPE, ...) EVENT TIME column [SLACK 'd'] [DRIFT 'd'] [KEY (...)] [HISTORY 'd']."
-)
 _AFTER_QUERY = (
-    "After the query may come ARCHIVE INTO table, REVISE EVERY n BUCKETS and ON ERROR HALT, NULL or QUARANTINE."
+    "After the query may come ORDER BY EVENT TIME, ARCHIVE INTO table, REVISE EVERY n BUCKETS and "
+    "ON ERROR HALT, NULL or QUARANTINE."
 )
 
 
@@ -38,8 +35,8 @@ def create_stream(cursor: Cursor) -> CreateStream | CreateQuery:
     if cursor.sees("(", "SELECT"):
         raise cursor.unexpected("AS before the query", "Write CREATE STREAM name AS SELECT ...")
     if not cursor.sees("("):
-        raise cursor.unexpected("the columns in parentheses, or AS and a query", _DECLARATION, ("AS",))
-    columns, marked = _columns(cursor)
+        raise cursor.unexpected("the columns in parentheses, or AS and a query", DECLARATION, ("AS",))
+    columns, marked = declared_columns(cursor)
     clauses = _Once(cursor)
     while cursor.peek().kind is not Kind.END:
         _stream_clause(cursor, clauses, columns)
@@ -48,7 +45,7 @@ def create_stream(cursor: Cursor) -> CreateStream | CreateQuery:
             raise marked.error(need="one event time", got="a second one", next_step="Leave out CQTIME or EVENT TIME.")
         clauses.found["event_time"] = marked.tokens[0].value
     if "event_time" not in clauses.found:
-        raise cursor.unexpected("EVENT TIME and a column", _DECLARATION)
+        raise cursor.unexpected("EVENT TIME and a column", DECLARATION)
     return CreateStream(cursor.source, name, columns, if_not_exists=if_not_exists, **clauses.found)
 
 
@@ -77,54 +74,10 @@ class _Once:
         self.found[key] = value()
 
 
-def _columns(cursor: Cursor) -> tuple[tuple[tuple[str, str], ...], Fragment | None]:
-    """The columns, and the name of the one that is marked CQTIME."""
-    found: dict[str, tuple[str, str]] = {}
-    event_time = None
-    cursor.take()
-    while not found or cursor.accept(","):
-        start = cursor.at
-        name = cursor.name("the name of a column", _DECLARATION).value
-        named = cursor.since(start)
-        if name.lower() in found:
-            raise named.error(need="columns with different names", got=f"{name!r} again", next_step="Rename one.")
-        declared = _type(cursor)
-        if declared.tokens and declared.tokens[-1].word == "CQTIME":
-            if event_time is not None:
-                raise declared.part(-1, len(declared.tokens)).error(
-                    need="one event time", got="a second CQTIME", next_step="Leave one out."
-                )
-            event_time, declared = named, declared.part(0, -1)
-        if not declared.tokens:
-            raise cursor.unexpected(f"the type of column {name!r}", _DECLARATION)
-        _check_type(name, declared)
-        found[name.lower()] = (name, declared.squeezed)
-    cursor.expect(")", next_step=_DECLARATION)
-    return tuple(found.values()), event_time
-
-
-def _type(cursor: Cursor) -> Fragment:
-    start, depth = cursor.at, 0
-    while cursor.peek().kind is not Kind.END:
-        word = cursor.peek().word
-        if depth == 0 and word in (",", ")"):
-            break
-        depth += word.count("<") + word.count("(") - word.count(">") - word.count(")")
-        cursor.take()
-    return cursor.since(start)
-
-
-def _check_type(name: str, declared: Fragment) -> None:
-    try:
-        Schema.parse({name: declared.squeezed}, "")
-    except AnabranchError as error:
-        raise declared.moved(error) from None
-
-
 def _stream_clause(cursor: Cursor, clauses: _Once, columns: tuple[tuple[str, str], ...]) -> None:
     start = cursor.at
     if cursor.accept("EVENT"):
-        cursor.expect("TIME", next_step=_DECLARATION)
+        cursor.expect("TIME", next_step=DECLARATION)
         clauses.read("event_time", start, lambda: _column(cursor, columns))
     elif cursor.accept("KEY"):
         clauses.read("key", start, lambda: _key(cursor, columns))
@@ -132,7 +85,7 @@ def _stream_clause(cursor: Cursor, clauses: _Once, columns: tuple[tuple[str, str
         word = cursor.take().word
         clauses.read(word.lower(), start, lambda: duration(cursor)[0])
     else:
-        raise cursor.unexpected("EVENT TIME, SLACK, DRIFT, KEY or HISTORY", _DECLARATION, _STREAM_CLAUSES)
+        raise cursor.unexpected("EVENT TIME, SLACK, DRIFT, KEY or HISTORY", DECLARATION, _STREAM_CLAUSES)
 
 
 def _key(cursor: Cursor, columns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
@@ -164,7 +117,7 @@ def _create_query(cursor: Cursor, name: str, if_not_exists: bool) -> CreateQuery
     if cursor.sees("UNION"):
         raise cursor.unexpected("the end of the statement", "Write ARCHIVE, REVISE and ON ERROR after the last select.")
     if cursor.peek().kind is not Kind.END:
-        choices = ("WHERE", "GROUP", "HAVING", "UNION", "ARCHIVE", "REVISE", "ON")
+        choices = ("WHERE", "GROUP", "HAVING", "UNION", "ORDER", "ARCHIVE", "REVISE", "ON")
         raise cursor.refused() or cursor.unexpected("the end of the statement", _AFTER_QUERY, choices)
     return CreateQuery(cursor.source, name, tree, if_not_exists=if_not_exists, **clauses.found)
 
@@ -176,6 +129,8 @@ def _trailing(cursor: Cursor, clauses: _Once) -> None:
             clauses.read("archive", start, lambda: checked_name(cursor, "table"))
         elif cursor.accept("REVISE", "EVERY"):
             clauses.read("revise_every", start, lambda: _buckets(cursor))
+        elif cursor.accept("ORDER", "BY", "EVENT", "TIME"):
+            clauses.read("ordered", start, lambda: True)
         elif cursor.accept("ON", "ERROR"):
             clauses.read("on_error", start, lambda: _on_error(cursor))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from anabranch.diagram.boxes.counts import RowWindow
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.tokens import Kind
@@ -14,7 +15,11 @@ from anabranch.model.window import Window
 
 _NEED = "a duration such as '10 seconds'"
 _FORMS = "Write '10 seconds', or INTERVAL '10' SECONDS."
-_WINDOWS = "Write <SLICES '1 minute'>, or <VISIBLE '15 minutes' ADVANCE '5 minutes'>."
+_WINDOWS = (
+    "Write <SLICES '1 minute'>, <VISIBLE '15 minutes' ADVANCE '5 minutes'>, <VISIBLE 100 ROWS ADVANCE 10 ROWS>, "
+    "or <RESAMPLE '1 minute' HOLD '5 minutes'>."
+)
+_MOST_ROWS = 1_000_000
 # More than this is a slip; and it keeps every sum of times within what 64 bits hold.
 _LONGEST_US = 36_525 * 86_400_000_000
 
@@ -83,30 +88,69 @@ def _positive(value: Duration, said: Fragment) -> int:
 
 
 def window_clause(cursor: Cursor) -> WindowClause | None:
-    """`<SLICES 'd'>` or `<VISIBLE 'd' ADVANCE 'e'>`, if one is next."""
+    """`<SLICES 'd'>`, `<VISIBLE 'd' ADVANCE 'e'>`, the same with rows, or `<RESAMPLE 'd' HOLD 'e'>`, if one is next."""
     start = cursor.at
     if not cursor.accept("<"):
         return None
+    made: Window | RowWindow
     if cursor.accept("SLICES"):
-        size, advance = _span(cursor), None
+        rows = _rows(cursor)
+        made = make_row_window(rows, None) if rows else make_window(duration(cursor), None)
     elif cursor.accept("VISIBLE"):
-        size = _span(cursor)
-        cursor.expect("ADVANCE", next_step=_WINDOWS)
-        advance = _span(cursor)
+        made = _visible(cursor)
+    elif cursor.accept("RESAMPLE"):
+        grid = duration(cursor)
+        made = make_resampling(grid, duration(cursor) if cursor.accept("HOLD") else grid)
     else:
-        raise cursor.unexpected("SLICES or VISIBLE", _WINDOWS, ("SLICES", "VISIBLE"))
+        raise cursor.unexpected("SLICES, VISIBLE or RESAMPLE", _WINDOWS, ("SLICES", "VISIBLE", "RESAMPLE"))
     cursor.expect(">", next_step=_WINDOWS)
-    return WindowClause(make_window(size, advance), cursor.since(start))
+    return WindowClause(made, cursor.since(start))
 
 
-def _span(cursor: Cursor) -> tuple[str, Fragment]:
-    rows = cursor.peek(1)
-    if cursor.peek().kind is Kind.NUMBER and rows.word in ("ROW", "ROWS"):
-        raise cursor.source.error(
-            rows.start,
-            rows.end,
-            need="a window over time",
-            got="a window over a number of rows, which is not there yet",
-            next_step=_WINDOWS,
+def _visible(cursor: Cursor) -> Window | RowWindow:
+    rows = _rows(cursor)
+    size = None if rows else duration(cursor)
+    cursor.expect("ADVANCE", next_step=_WINDOWS)
+    if rows is None:
+        assert size is not None
+        return make_window(size, duration(cursor))
+    by = _rows(cursor)
+    if by is None:
+        raise cursor.unexpected("a number of rows, as the window's size is", _WINDOWS)
+    return make_row_window(rows, by)
+
+
+def _rows(cursor: Cursor) -> tuple[int, Fragment] | None:
+    """A number of rows, if one is next."""
+    start = cursor.at
+    if cursor.peek().kind is not Kind.NUMBER or cursor.peek(1).word not in ("ROW", "ROWS"):
+        return None
+    number = cursor.take().raw
+    cursor.take()
+    return (int(number) if number.isdigit() else 0), cursor.since(start)
+
+
+def make_row_window(size: tuple[int, Fragment], advance: tuple[int, Fragment] | None) -> RowWindow:
+    """A window of so many rows."""
+    for number, said in (size, advance or size):
+        if not 1 <= number <= _MOST_ROWS:
+            raise said.error(
+                error_id="BAD_DURATION",
+                need=f"a number of rows from 1 to {_MOST_ROWS:,}",
+                got=said.squeezed,
+                next_step="Say how many rows a window holds, as a whole number.",
+            )
+    return RowWindow(size[0], (advance or size)[0])
+
+
+def make_resampling(grid: tuple[Duration, Fragment], hold: tuple[Duration, Fragment]) -> Window:
+    """Windows that look back from each instant of a grid."""
+    of_grid, of_hold = _positive(*grid), _positive(*hold)
+    if of_hold < of_grid:
+        raise hold[1].error(
+            error_id="BAD_DURATION",
+            need=f"a hold of at least the grid's step, {duration_text(of_grid)}",
+            got=duration_text(of_hold),
+            next_step="Hold values as long as the step, or longer: rows would fall between the instants.",
         )
-    return duration(cursor)
+    return Window.resampling(of_grid, of_hold)

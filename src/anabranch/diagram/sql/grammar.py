@@ -1,9 +1,10 @@
-"""The grammar of a continuous query: SELECT, FROM, JOIN, WHERE, GROUP BY, HAVING, QUALIFY, and UNION ALL of those."""
+"""The grammar of a continuous query: SELECT, FROM, JOIN, WHERE, GROUP BY, APPLY, HAVING, QUALIFY, and UNION ALL."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from anabranch.diagram.sql.applied import apply_clause
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.durations import duration, micros, window_clause
 from anabranch.diagram.sql.fragment import Fragment, after, outermost
@@ -59,7 +60,7 @@ def _close(cursor: Cursor) -> None:
         )
 
 
-_CLAUSES = ("WHERE", "GROUP", "HAVING", "QUALIFY", "UNION", "FROM")
+_CLAUSES = ("WHERE", "GROUP", "APPLY", "HAVING", "QUALIFY", "UNION", "FROM")
 
 
 def _select(cursor: Cursor, depth: int) -> Select:
@@ -80,11 +81,12 @@ def _select(cursor: Cursor, depth: int) -> Select:
     _refuse_window(window if joins else None)
     where = cursor.expression("a condition") if cursor.accept("WHERE") else None
     group = _group(cursor) if cursor.accept("GROUP", "BY") else None
+    apply = apply_clause(cursor)
     having = (cursor.expression("a condition"),) if cursor.accept("HAVING") else ()
     qualify = cursor.expression("a condition") if cursor.accept("QUALIFY") else None
     if cursor.sees(","):
         raise cursor.unexpected("one condition", "Join conditions with AND.")
-    return Select(word, source, alias, joins, where, Shape(items, window, group, having, qualify))
+    return Select(word, source, alias, joins, where, Shape(items, window, group, having, qualify, apply))
 
 
 def _items(cursor: Cursor) -> tuple[Item, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from anabranch.diagram.sql.create import checked_name, create_stream
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.source_text import SourceText
+from anabranch.diagram.sql.split import split_stream
 from anabranch.diagram.sql.statements import (
     CreateQuery,
     Describe,
@@ -25,9 +26,9 @@ from anabranch.diagram.sql.tokens import Kind, Token, tokenize
 from anabranch.model.errors import AnabranchError
 
 _QUESTIONS = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE", "("))
-_OURS = ("CREATE", "DROP", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "WITH")
+_OURS = ("CREATE", "SPLIT", "DROP", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "WITH")
 _THERE_IS = (
-    "There are CREATE STREAM, DROP STREAM, RESUME STREAM, SHOW STREAMS, DESCRIBE, EXPLAIN and SELECT; "
+    "There are CREATE STREAM, SPLIT STREAM, DROP STREAM, RESUME STREAM, SHOW STREAMS, DESCRIBE, EXPLAIN and SELECT; "
     "rows come in with append()."
 )
 
@@ -67,6 +68,9 @@ def _statement(source: SourceText, tokens: tuple[Token, ...]) -> Statement:
         return _snapshot(cursor)
     if cursor.sees("EXPLAIN"):
         return _explain(cursor)
+    if cursor.accept("SPLIT"):
+        cursor.expect("STREAM", next_step=_THERE_IS)
+        return split_stream(cursor)
     if cursor.accept("CREATE"):
         cursor.expect("STREAM", next_step=_THERE_IS)
         return create_stream(cursor)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from anabranch.diagram.boxes.aggregate import Call
 from anabranch.diagram.expression import Expression
+from anabranch.diagram.sql.applied import applied
 from anabranch.diagram.sql.calls import Asked, Found, find
 from anabranch.diagram.sql.fragment import Fragment, outermost
 from anabranch.diagram.sql.names import is_column, written
@@ -158,6 +159,8 @@ def no_window(fragment: Fragment, found: Found) -> AnabranchError:
 
 def _call(name: str, asked: Asked) -> Call:
     arguments = tuple(argument.expression for argument in asked.arguments)
+    if asked.function == "apply":
+        arguments = applied(asked)
     where = asked.where.expression if asked.where else None
     return Call(name, asked.function, arguments, where, asked.said.at)
 

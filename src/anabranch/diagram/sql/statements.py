@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anabranch.diagram.query import OnError
+from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.source_text import SourceText
 from anabranch.diagram.sql.tree import Tree
 
@@ -42,7 +43,17 @@ class CreateQuery(Statement):
     archive: str | None = None
     revise_every: int = 1
     on_error: OnError = OnError.HALT
+    ordered: bool = False  # whether rows wait for progress, and come in the order of their event times
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class SplitStream(Statement):
+    """`SPLIT STREAM s INTO a WHEN ..., b WHEN ..., c OTHERWISE`: a derived stream for each way that rows go."""
+
+    stream: Fragment
+    names: tuple[str, ...]
+    conditions: tuple[Fragment, ...]  # one for each name, but not for the last if that takes the others
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anabranch.diagram.boxes.counts import RowWindow
 from anabranch.diagram.sql.fragment import Fragment
 from anabranch.model.window import Window
 
@@ -19,8 +20,16 @@ class Item:
 
 @dataclass(frozen=True)
 class WindowClause:
-    window: Window
+    window: Window | RowWindow
     said: Fragment
+
+
+@dataclass(frozen=True)
+class ApplyClause:
+    """A function of the user's own, quoted, and the columns of the rows that it gives."""
+
+    function: Fragment
+    returns: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Shape:
     group: tuple[Fragment, ...] | None = None  # None: no GROUP BY
     having: tuple[Fragment, ...] = ()  # all of them must hold
     qualify: Fragment | None = None
+    apply: ApplyClause | None = None
 
 
 @dataclass(frozen=True)

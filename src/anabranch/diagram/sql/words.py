@@ -76,6 +76,8 @@ def begins_clause(tokens: Sequence[Token], i: int) -> bool:
         return True
     if token.word == "QUALIFY" and (ends_operand(before) or before.word == ">"):
         return True
+    if token.word == "APPLY" and ends_operand(before) | (before.word == ">") and after.kind is Kind.STRING:
+        return True
     if token.word == "WITHIN" and ends_operand(before):
         return after.kind in (Kind.STRING, Kind.NUMBER) or after.word in ("INTERVAL", "BETWEEN")
     return (
@@ -87,13 +89,18 @@ def begins_clause(tokens: Sequence[Token], i: int) -> bool:
 
 def trails(tokens: Sequence[Token], i: int) -> bool:
     """Whether a clause begins here that says how a query's answers are kept."""
-    return (tokens[i].word, token_at(tokens, i + 1).word) in _OURS
+    return (tokens[i].word, token_at(tokens, i + 1).word) in _OURS or _orders_by_event_time(tokens, i)
+
+
+def _orders_by_event_time(tokens: Sequence[Token], i: int) -> bool:
+    """The only order that answers without an end have."""
+    return [token_at(tokens, i + n).word for n in range(4)] == ["ORDER", "BY", "EVENT", "TIME"]
 
 
 def refused(tokens: Sequence[Token], i: int) -> str | None:
     """The clause of Spark's that begins here and that continuous queries do not have."""
     token, before, after = tokens[i], token_at(tokens, i - 1), token_at(tokens, i + 1)
-    if token.word in _BY and after.word == "BY":
+    if token.word in _BY and after.word == "BY" and not _orders_by_event_time(tokens, i):
         return f"{token.word} BY"
     if not ends_operand(before) and before.word != ">":  # the end of a window
         return None

@@ -1,0 +1,84 @@
+"""What windows of rows say in a step: those of the groups that changed, from where they changed on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anabranch.diagram.boxes.counts import Counts
+from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
+from anabranch.engine import counts
+from anabranch.engine.analysis import Analysis
+from anabranch.engine.groups import Recipe
+from anabranch.engine.kernel import Feed
+from anabranch.engine.relation import Leaves, Relation
+from anabranch.engine.reread import Rereading, good
+from anabranch.log.reading import ReadPlan, ReadRange
+
+# How far back windows that were said are first looked for, in spans of what has changed.
+_SPANS = 4
+
+
+class Counting(Rereading):
+    """A Counts in a step."""
+
+    @property
+    def box(self) -> Counts:
+        assert isinstance(self.core, Counts)
+        return self.core
+
+    def idle(self) -> bool:
+        return not self.news and not self.moved
+
+    def deltas(self, leaves: Leaves) -> tuple[Relation, list[Relation]]:
+        new = self._arguments(leaves, self.new(leaves, self.box.input))
+        failing = [new] if self.guard.aside else []
+        passed = self._passed()
+        parts = [new]
+        if passed:
+            parts.append(self._arguments(leaves, self.every(leaves, self.box.input, passed)))
+        groups = counts.touched(self.box, [good(part) for part in parts] if self.guard.aside else parts)
+        anchored, start = self._anchored(leaves, groups, join([*self.fresh(self.box.input), *passed]))
+        last = self.moments[-1].progress
+        times = () if last is None else ((start, last),)
+        rows = self._arguments(leaves, self.every(leaves, self.box.input, times))
+        rows = counts.of_groups(self.box, good(rows) if self.guard.aside else rows, anchored)
+        versions = counts.at_moments(rows, self.moments)
+        results = counts.windows(self.box, versions, self._recipe(leaves), [m.progress for m in self.moments])
+        made = counts.differences(self.box, results, self.moments)
+        return self.guard.begin(made), failing
+
+    def _arguments(self, leaves: Leaves, rows: Relation) -> Relation:
+        return counts.arguments(self.box, rows, self._recipe(leaves), self.guard)
+
+    def _recipe(self, leaves: Leaves) -> Recipe:
+        analysis = Analysis(self.step.live, self.kernel.spark, self.query.settings)
+        return analysis.counts_recipe(leaves, self.box)
+
+    def _passed(self) -> tuple[Interval, ...]:
+        """The event times that progress has reached in this step: windows may end there that could not close before."""
+        first, last = self.moments[0].progress, self.moments[-1].progress
+        if last is None or first == last:
+            return ()
+        return ((BEGINNING if first is None else first + 1, last),)
+
+    def _anchored(self, leaves: Leaves, groups: Relation, times: tuple[Interval, ...]) -> tuple[Relation, int]:
+        """The groups that changed with their anchors, and the first instant at which their rows must be read."""
+        low = min((interval[0] for interval in times), default=BEGINNING)
+        high = max((interval[1] for interval in times), default=END)
+        near = max(low - _SPANS * max(high - low, 1), BEGINNING)
+        for start in dict.fromkeys((near, BEGINNING)):
+            anchored = counts.anchored(self.box, groups, self._said(leaves, start, high))
+            sql = "SELECT UNIX_MICROS(MIN(_from)) AS first, COUNT_IF(_from IS NULL) AS without"
+            found = leaves.frame(f"{sql} FROM {anchored.source}").first()
+            assert found is not None
+            if not found.without:
+                return anchored, low if found.first is None else int(found.first)
+        return anchored, BEGINNING
+
+    def _said(self, leaves: Leaves, low: int, high: int) -> Relation:
+        """The windows that were said, at some event times."""
+        stream = self.step.log.stream_by_id(self.query.stored.stream_id)
+        segments = tuple(self.step.log.plan_panes(stream, EVERYTHING if low <= BEGINNING else ((low, high),)))
+        feed = Feed(ReadPlan(stream.spec, ReadRange(), segments), revisions=True, derived=True)
+        return replace(self.kernel.scan(leaves, Source(stream.name, ()), feed, together=True), alias="_said")

@@ -1,0 +1,165 @@
+"""What stages say that read rows again: a Join, a Sort, windows of rows.
+
+Such a box gives weighted rows from the new rows of its inputs and from those that are there already, at the event
+times that matter. The boxes above it take them one by one, and what a bucket's rows amount to is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Row
+
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.progress import progress_into
+from anabranch.diagram.query import OnError
+from anabranch.diagram.reach import BEGINNING, END, Interval, join
+from anabranch.diagram.stages import Leaf, core, leaves_of
+from anabranch.engine import settle
+from anabranch.engine.emit import Written, write_buckets
+from anabranch.engine.feeds import times_of
+from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
+from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
+from anabranch.engine.live import LiveQuery
+from anabranch.engine.mistakes import is_query_error
+from anabranch.engine.moment import Moment
+from anabranch.engine.read import spark_schema
+from anabranch.engine.relation import Leaves, Relation
+from anabranch.engine.rows import lower_linear
+from anabranch.engine.saying import CHANGE_TYPE, Saying
+from anabranch.engine.settle import settled
+
+if TYPE_CHECKING:
+    from anabranch.engine.step import Step
+
+_TERMS = 4
+
+Scan = Callable[[Leaf], Relation]
+
+
+class Rereading:
+    """One attempt to compute and write what such a stage says in a step."""
+
+    def __init__(self, step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed], guard: Guard = NO_GUARD) -> None:
+        self.step = step
+        self.query = query
+        self.feeds = feeds
+        self.guard = guard
+        self.core = core(query.plan)
+        numbers = [query.came, *(b.number for b in step.buckets if b.number > query.came)]
+        self.moments = [Moment(n, progress_into(self.core, step.progress_at(query.sources, n))) for n in numbers]
+        settings = {**query.settings, **SETTINGS} if guard.on else query.settings
+        self.kernel = SparkKernel(step.session.apart(settings), step.log.root)
+
+    # What each kind of box says for itself.
+
+    def idle(self) -> bool:
+        """Whether nothing can be said, since nothing is new."""
+        return not self.news
+
+    def deltas(self, leaves: Leaves) -> tuple[Relation, list[Relation]]:
+        """The weighted rows that the box adds in the step's buckets, and rows of which some fail."""
+        raise NotImplementedError
+
+    # What they share.
+
+    @property
+    def news(self) -> bool:
+        return any(feed.plan.segments for feed in self.feeds.values())
+
+    @property
+    def moved(self) -> bool:
+        """Whether progress has."""
+        return self.moments[0].progress != self.moments[-1].progress
+
+    def say(self) -> Saying:
+        if self.idle():
+            return Saying(released=self.step.upto)
+        try:
+            written = self.write()
+        except Exception as error:
+            if not self.query.guard.on or not is_query_error(error):
+                raise
+            written = type(self)(self.step, self.query, self.feeds, self.query.guard).write()
+        return Saying(tuple(written), self.step.upto)
+
+    def failing(self) -> Row | None:
+        """A row, or a pair of rows, on which an expression fails."""
+        again = type(self)(self.step, self.query, self.feeds, Guard(OnError.QUARANTINE))
+        with Leaves(again.kernel.spark) as leaves:
+            found = (frame.first() for frame in again.changes(leaves)[1])
+            return next((row for row in found if row is not None), None)
+
+    def write(self) -> list[Written]:
+        state = self.step.log.stream_by_id(self.query.stored.stream_id)
+        layout, schema = self.step.layout(state), state.spec.schema
+        with Leaves(self.kernel.spark) as leaves:
+            said, failed = self.changes(leaves)
+            few = sum(feed.rows for feed in self.feeds.values()) < SMALL
+        spread = said.coalesce(1) if few else said.repartitionByRange(*settle.ORDER)
+        ordered = spread.sortWithinPartitions(*settle.ORDER).select(*schema.names, "_change_type")
+        written = write_buckets(ordered, layout, schema, extra=CHANGE_TYPE)
+        return [*written, *(part for frame in failed for part in write_aside(frame, layout))]
+
+    def changes(self, leaves: Leaves) -> tuple[DataFrame, list[DataFrame]]:
+        """What is said, and rows that are set aside."""
+        rows, failing = self.deltas(leaves)
+
+        def lower(box: Box) -> Relation:
+            return rows if box is self.core else lower_linear(box, lower, self.guard)
+
+        answer = lower(self.query.plan)
+        kinds = spark_schema(self.step.log.stream_by_id(self.query.stored.stream_id).spec.schema)
+        if self.guard.aside:
+            failing = [*failing, answer]
+            answer = good(answer)
+        said = leaves.frame(settled(answer, self.query.columns, kinds).sql)
+        return said, [leaves.frame(failed_rows(relation)) for relation in failing]
+
+    def new(self, leaves: Leaves, part: Box) -> Relation:
+        """The new rows of an input."""
+        return self._lowered(part, lambda leaf: self._scan(leaves, leaf, self.feeds[leaf]))
+
+    def every(self, leaves: Leaves, part: Box, times: Sequence[Interval]) -> Relation:
+        """The rows that an input has at some event times, new ones among them."""
+
+        def scan(leaf: Leaf) -> Relation:
+            return self._scan(leaves, leaf, self.step.feeds.history(leaf, self.query, times))
+
+        return at_times(self._lowered(part, scan), times)
+
+    def fresh(self, part: Box) -> tuple[Interval, ...]:
+        """The event times of an input's new rows."""
+        return times_of(s for leaf in leaves_of(part) for s in self.feeds[leaf].plan.segments)
+
+    def _lowered(self, part: Box, scan: Scan) -> Relation:
+        def lower(box: Box) -> Relation:
+            return scan(box) if isinstance(box, Source | Keep) else lower_linear(box, lower, self.guard)
+
+        return lower(part)
+
+    def _scan(self, leaves: Leaves, leaf: Leaf, feed: Feed) -> Relation:
+        return self.kernel.scan(leaves, leaf, feed, guard=self.guard, together=feed.rows < SMALL)
+
+
+def good(rows: Relation) -> Relation:
+    """Without the rows that are set aside."""
+    return replace(rows, sql=f"SELECT * FROM {rows.source} WHERE {FAILED} IS NULL")
+
+
+def at_times(rows: Relation, intervals: Sequence[Interval]) -> Relation:
+    """Only the rows at some event times; few terms, for many would take longer than the rows that they leave out."""
+    terms = []
+    for low, high in join(intervals, _TERMS):
+        if low <= BEGINNING and high >= END:
+            return rows
+        terms.append(f"_event_time BETWEEN {instant(low)} AND {instant(high)}")
+    return replace(rows, sql=f"SELECT * FROM {rows.source} WHERE {' OR '.join(terms) or 'FALSE'}")
+
+
+def instant(micros: int) -> str:
+    return f"TIMESTAMP_MICROS({micros}L)"
