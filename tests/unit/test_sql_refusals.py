@@ -232,8 +232,6 @@ def test_a_date_is_no_column() -> None:
         ("<VISIBLE '5 min' ADVANCE '10 min'>", "BAD_DURATION", "'10 min'"),
         ("<VISIBLE '5 min' ADVANCE '0 min'>", "BAD_DURATION", "'0 min'"),
         ("<VISIBLE '5 min'>", "SYNTAX", ">"),
-        ("<VISIBLE 100 ROWS ADVANCE 10 ROWS>", "SYNTAX", "ROWS"),
-        ("<SLICES 100 ROWS>", "SYNTAX", "ROWS"),
         ("<SLICES>", "SYNTAX", ">"),
         ("<SLICES 5>", "SYNTAX", "5"),
         ("<SLICES '1 min'", "SYNTAX", ""),

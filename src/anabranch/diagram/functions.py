@@ -73,7 +73,7 @@ def _sorted(rows: pa.Table) -> pa.Table:
 def _plain(value: Any) -> Any:
     if isinstance(value, pd.DataFrame):
         value = pa.Table.from_pandas(value, preserve_index=False)
-    if isinstance(value, pa.Table):
+    if isinstance(value, pa.Table | pa.Array | pa.ChunkedArray):
         return value.to_pylist()
     if isinstance(value, pa.Scalar):
         return value.as_py()
