@@ -118,13 +118,27 @@ def test_a_union_passes_the_revisions_of_both_inputs_on(engine: ab.Engine, ticke
     engine.sql("CREATE STREAM every AS SELECT id, price FROM ticker UNION ALL SELECT id, price FROM other")
     other = engine.stream("other")
     ticker.append([quote(1, "a", 10, 1), quote(2, "a", 20, 2)])
-    other.append([{"id": 1, "price": 10, "ts": ZERO}])  # the same key, and another stream: another message
+    other.append([{"id": 1, "price": 30, "ts": ZERO}])  # the same key in another stream: another message
     engine.advance()
     ticker.delete([1])
-    other.replace([{"id": 1, "price": 11, "ts": ZERO}])
+    other.replace([{"id": 1, "price": 31, "ts": ZERO}])
     engine.advance()
-    assert sorted(buckets(engine, "every")[1]) == [("-", 1, 10), ("<- now", 1, 11), ("<- was", 1, 10)]
-    assert table(engine, "every") == [(1, 11), (2, 20)]
+    assert buckets(engine, "every")[1] == [("<- was", 1, 30), ("<- now", 1, 31), ("-", 1, 10)]
+    assert table(engine, "every") == [(1, 31), (2, 20)]
+
+
+def test_a_union_of_a_stream_with_itself_revises_each_part_by_itself(engine: ab.Engine, ticker: ab.Stream) -> None:
+    engine.sql("""CREATE STREAM sides AS
+        SELECT 'bid' AS side, price FROM ticker UNION ALL SELECT 'ask' AS side, price + 1 AS price FROM ticker""")
+    ticker.append([quote(1, "a", 10, 1)])
+    engine.advance()
+    ticker.replace([quote(1, "a", 20, 1)])
+    engine.advance()
+    said = buckets(engine, "sides")[1]
+    assert sorted((said[:2], said[2:])) == [
+        [("<- was", "ask", 11), ("<- now", "ask", 21)],
+        [("<- was", "bid", 10), ("<- now", "bid", 20)],
+    ]
 
 
 # 3.2: boxes with state.
