@@ -20,7 +20,7 @@ demo: setup ## see a broken feed go into the log and come out whole
 	@$(BIN)/anabranch demo
 
 examples: setup ## run every example, real feeds too, a few minutes
-	@for box in filter map union join aggregate running; do $(BIN)/python -m examples.boxes.$$box || exit 1; done
+	@$(BIN)/python -m examples.boxes
 	@$(BIN)/python -m examples.losses
 	@$(BIN)/python -m examples.flights
 
