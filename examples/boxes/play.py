@@ -28,7 +28,8 @@ def show(engine: ab.Engine, name: str) -> None:
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     """Rows by way of Arrow, so that timestamps stay in UTC."""
-    return frame.toArrow().to_pylist()
+    rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
+    return rows
 
 
 def text_of(row: dict[str, Any]) -> str:
