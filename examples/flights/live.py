@@ -80,7 +80,7 @@ def known(engine: ab.Engine) -> str:
     assert asked is not None
     flights, left, late = (value or 0 for value in asked.collect()[0])
     share = f", {late / left:.0%} of them late" if left else ""
-    return f"{flights:5,} flights are known, {left:5,} have left{share}"
+    return f"{flights:6,} flights are known, {left:6,} have left{share}"
 
 
 def one_hour(engine: ab.Engine) -> Table:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -57,3 +59,9 @@ def test_a_day_of_flights_ends_with_the_batch_answer(engine: ab.Engine) -> None:
     assert "The live tables are what one batch over the final rows says." in text(out)
     counted = [int(line.split()[3].replace(",", "")) for line in text(out).splitlines() if "flights are known" in line]
     assert max(counted) > counted[-1], "some were cancelled"
+
+
+def test_which_flights_can_be_said() -> None:
+    asked = [sys.executable, "-m", "examples.flights", "--help"]
+    done = subprocess.run(asked, cwd=ROOT, text=True, capture_output=True, timeout=120, check=True)
+    assert "--days" in done.stdout
