@@ -18,8 +18,8 @@ import anabranch as ab
 ACCOUNTS = 1_000
 START = np.datetime64("2026-01-01", "us")
 APART, HOUR = 10_000, 3_600_000_000  # microseconds
-# One in twenty comes up to an hour late. In each bucket as many as one in thirty of its rows are corrected, one of
-# five corrections being a deletion.
+# One in twenty comes up to an hour late. For every thirty new transfers an old one is corrected; one correction in five
+# is a deletion.
 LATE, CORRECTED, DELETED = 20, 30, 5
 
 APPLICATION = """
