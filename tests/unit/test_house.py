@@ -56,12 +56,14 @@ def test_every_dependency_has_its_reason() -> None:
     project = CONFIG["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values(), CONFIG["build-system"]["requires"]]
     names = {re.split(r"[\[<>=! ]", line)[0] for group in groups for line in group}
+    names |= set(re.findall(r"^([\w-]+)==", (ROOT / "requirements-data.lock").read_text(), flags=re.MULTILINE))
     missing = sorted(name for name in names if f"`{name}`" not in docs)
     assert not missing, f"say in docs/dependencies.md why {missing} are there"
 
 
-def test_the_lock_names_no_host() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-data.lock"])
+def test_the_lock_names_no_host(name: str) -> None:
+    lock = (ROOT / name).read_text()
     assert "://" not in lock
     assert "--index" not in lock
     assert "--hash=sha256:" in lock

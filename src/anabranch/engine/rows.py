@@ -67,7 +67,11 @@ def mapped(
 
 
 def _united(parts: Sequence[Relation]) -> Relation:
-    """Columns are matched by place, what rows carry by name."""
+    """Columns are matched by place, what rows carry by name; rows of different parts are about different things."""
     first = parts[0]
-    selects = [f"SELECT {listed([*first.carried, *part.columns])} FROM {part.source}" for part in parts]
+    selects = []
+    for number, part in enumerate(parts):
+        about = {"_of": f"IF(_of IS NULL, NULL, XXHASH64(_of, {number})) AS _of"}
+        carried = [about.get(name, quoted(name)) for name in first.carried]
+        selects.append(f"SELECT {', '.join([*carried, *map(quoted, part.columns)])} FROM {part.source}")
     return Relation(" UNION ALL ".join(selects), first.carried, first.columns)

@@ -1,0 +1,3 @@
+"""One short program for each box: what it takes, what it says, and how it corrects itself."""
+
+BOXES = ("filter", "map", "union", "join", "aggregate", "running")

@@ -1,0 +1,1 @@
+"""Flights from New York: plans, departures, arrivals, cancellations."""

@@ -1,0 +1,1 @@
+"""Insurers' losses, corrected year after year."""
