@@ -18,6 +18,7 @@ from anabranch.engine.loop import Loop
 from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
+from anabranch.engine.subscribe import Subscription
 from anabranch.log.gc import GRACE_US, Collected
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadPlan, ReadRange
@@ -199,6 +200,28 @@ class Engine:
         """
         self._require_open()
         return self._queries.changes(name, starting_position, ending_position)
+
+    def subscribe(
+        self,
+        stream: str,
+        *,
+        after: tuple[int, int] | None = None,
+        insert_only: bool = False,
+        follow: bool = True,
+        tentative: bool = False,
+        name: str | None = None,
+    ) -> Subscription:
+        """Iterate over the changes of a stream in their order, with `for` or `async for`, and wait for more.
+
+        `after` is the identity, `change.at`, of the last change that is known already. `insert_only` gives
+        insertions and leaves out every revision. `follow=False` ends where nothing more has been said. A
+        subscription with a `name` goes on behind what it has acknowledged with `ack()`, and everything after that
+        is kept for it until `engine.stream(stream).release(name)`. Use it in a `with` block, or `close()` it.
+        """
+        self._require_open()
+        return self._queries.subscribe(
+            stream, after=after, insert_only=insert_only, follow=follow, tentative=tentative, known_as=name
+        )
 
     def create_view(self, name: str, stream: str, start: ViewEnd = None, end: ViewEnd = None) -> View:
         """Name a range of a stream, fixed or moving; what it covers is kept from retention.

@@ -217,9 +217,15 @@ class Log:
     # Reading.
 
     def headers(
-        self, stream: StreamState, *, first: int | None = None, last: int | None = None, newest: int | None = None
+        self,
+        stream: StreamState,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        newest: int | None = None,
+        most: int | None = None,
     ) -> list[RunHeader]:
-        """Headers in order of position: a range of them, or the newest few."""
+        """Headers in order of position: a range of them, its first few, or the newest few."""
         runs = tables.runs
         query = sa.select(runs).where(runs.c.stream_id == stream.id)
         if first is not None:
@@ -228,7 +234,7 @@ class Log:
             query = query.where(runs.c.first_position <= last)
         query = query.order_by(runs.c.position.desc() if newest else runs.c.position)
         with self.catalog.read() as connection:
-            rows = connection.execute(query.limit(newest) if newest else query).all()
+            rows = connection.execute(query.limit(newest or most) if newest or most else query).all()
         return [header_from(row, stream.name) for row in (reversed(rows) if newest else rows)]
 
     def plan(self, name: str, wanted: ReadRange) -> ReadPlan:
@@ -281,10 +287,17 @@ class Log:
             return ReadRange(first_position=None if start is None else max(start, 1), last_position=end)
         return ReadRange(from_time=start, to_time=end)
 
-    def hold(self, stream: StreamState, name: str, position: int, kind: str = "hold") -> None:
+    def hold(
+        self, stream: StreamState, name: str, position: int, kind: str = "hold", ordinal: int | None = None
+    ) -> None:
         """Keep what comes after a position from being removed, until it is moved or released."""
         with self.catalog.write() as connection:
-            positions.set_position(connection, stream.id, name, position, kind)
+            positions.set_position(connection, stream.id, name, position, kind, ordinal)
+
+    def acknowledge(self, stream: StreamState, name: str, position: int, ordinal: int | None) -> None:
+        """A subscription needs nothing up to a position any more, nor of the next one up to an ordinal."""
+        with self.catalog.write() as connection:
+            positions.acknowledge(connection, stream.id, name, position, ordinal)
 
     def release(self, stream: StreamState, name: str) -> bool:
         with self.catalog.write() as connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from anabranch.log import tables
@@ -44,6 +46,27 @@ class Moments:
         query = sa.select(runs.c.bucket).where(runs.c.stream_id == stream_id, runs.c.position >= position)
         with self.catalog.read() as connection:
             return int(connection.execute(query.order_by(runs.c.position).limit(1)).scalar() or 1 << 62)
+
+    def reached(self, stream_ids: Sequence[int]) -> list[int]:
+        """The last positions of some streams, at one moment; of one that was dropped, none at all."""
+        streams = tables.streams
+        with self.catalog.read() as connection:
+            rows = connection.execute(
+                sa.select(streams.c.id, streams.c.last_position).where(streams.c.id.in_(stream_ids))
+            )
+            found = {row.id: row.last_position for row in rows}
+        return [found.get(stream_id, -1) for stream_id in stream_ids]
+
+    def before_bucket(self, stream_id: int, bucket: int) -> int:
+        """The last position of a derived stream that lies wholly before a bucket."""
+        runs = tables.runs
+        mine = runs.c.stream_id == stream_id
+        with self.catalog.read() as connection:
+            first = connection.execute(
+                sa.select(sa.func.min(runs.c.first_position)).where(mine, runs.c.bucket >= bucket)
+            ).scalar()
+            last = connection.execute(sa.select(sa.func.max(runs.c.position)).where(mine)).scalar()
+        return int(last or 0) if first is None else int(first) - 1
 
     def first_after(self, stream_id: int, bucket: int) -> int | None:
         """The first position of what a derived stream has said after a bucket; None if it has said nothing since."""
