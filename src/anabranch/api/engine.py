@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
+from anabranch.connectors.ingest import Ingests
 from anabranch.engine.advance import Advanced
 from anabranch.engine.driver import SessionOptions
 from anabranch.engine.live import is_hidden
@@ -20,7 +21,7 @@ from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
 from anabranch.engine.subscribe import Subscription
 from anabranch.log.gc import GRACE_US, Collected
-from anabranch.log.log import Log
+from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadPlan, ReadRange
 from anabranch.log.views import View, ViewEnd, declare_view
 from anabranch.model.errors import AnabranchError
@@ -66,6 +67,7 @@ class Engine:
         self._session = session
         self._closed = False
         self._queries = Queries(log, session)
+        self._ingests = Ingests(log)
         self._statements = Statements(log, self._queries)
         self._loop: Loop | None = None
 
@@ -109,15 +111,18 @@ class Engine:
             earliest=earliest,
             ahead=ahead,
         )
-        return Stream(self._log, self._session, self._queries, self._log.create_stream(spec))
+        return self._stream(self._log.create_stream(spec))
 
     def stream(self, name: str) -> Stream:
         self._require_open()
-        return Stream(self._log, self._session, self._queries, self._log.stream(name))
+        return self._stream(self._log.stream(name))
 
     def streams(self) -> list[Stream]:
         self._require_open()
-        return [Stream(self._log, self._session, self._queries, state) for state in self._log.streams()]
+        return [self._stream(state) for state in self._log.streams()]
+
+    def _stream(self, state: StreamState) -> Stream:
+        return Stream(self._log, self._session, self._queries, self._ingests, state)
 
     def drop_stream(self, name: str) -> None:
         """Forget a stream or a query, and its rows; refused while something reads it."""
@@ -258,6 +263,7 @@ class Engine:
         if self._closed:
             return
         try:
+            self._ingests.stop()
             self.stop()
             self._queries.advancer.reducer.close()
         finally:

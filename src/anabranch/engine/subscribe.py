@@ -81,7 +81,7 @@ class Subscription(Iterator[Change], AsyncIterator[Change]):
 
     async def __anext__(self) -> Change:
         while not self._closed.is_set():
-            if self._ready or await asyncio.to_thread(self._look):
+            if len(self._ready) > 0 or await asyncio.to_thread(self._look):
                 return self._take()
             if not self._follow:
                 break

@@ -50,6 +50,12 @@ def write_dataframe(frame: DataFrame, unit: UnitOfWork, *, time_zone: str | None
         raise
 
 
+def check_columns(frame: DataFrame, spec: StreamSpec, *, time_zone: str | None = None) -> None:
+    """Refuse a DataFrame whose columns a stream does not take; nothing is read."""
+    check_zone(time_zone, f"append to stream {spec.name!r}")
+    _prepared(frame, spec, time_zone)
+
+
 def revise_with(frame: DataFrame, unit: UnitOfWork, change: ChangeType) -> None:
     """Append a DataFrame of revisions by key: whole rows that replace, or keys to delete."""
     spec = unit.keyed(change)

@@ -8,10 +8,11 @@ import sqlalchemy as sa
 
 from anabranch.log import tables
 from anabranch.log.catalog import Catalog
+from anabranch.log.commit import find_run
 from anabranch.log.headers import logged_from
 from anabranch.log.references import verify
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunKind
+from anabranch.model.run import RunId, RunKind
 
 
 def revised_runs() -> sa.ColumnElement[bool]:
@@ -74,6 +75,11 @@ class Moments:
         query = sa.select(sa.func.min(runs.c.position)).where(runs.c.stream_id == stream_id, runs.c.bucket > bucket)
         with self.catalog.read() as connection:
             return connection.execute(query).scalar()
+
+    def knows(self, stream_id: int, run_id: RunId) -> bool:
+        """Whether a run is in the log, also if it was folded since."""
+        with self.catalog.read() as connection:
+            return find_run(connection, stream_id, run_id) is not None
 
     def has_revisions(self, stream_id: int, first: int, last: int) -> bool:
         """Whether some run in a range of positions may hold anything but insertions."""
