@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
 from anabranch.connectors.ingest import Ingests
+from anabranch.connectors.sinks import Sinks, SinkState
 from anabranch.engine.advance import Advanced
 from anabranch.engine.driver import SessionOptions
 from anabranch.engine.live import is_hidden
@@ -68,7 +69,9 @@ class Engine:
         self._closed = False
         self._queries = Queries(log, session)
         self._ingests = Ingests(log)
-        self._statements = Statements(log, self._queries)
+        self._sinks = Sinks(log, session, self._queries)
+        self._queries.advancer.outlets.append(self._sinks)
+        self._statements = Statements(log, self._queries, self._sinks)
         self._loop: Loop | None = None
 
     @property
@@ -162,14 +165,18 @@ class Engine:
             loop.stop()
 
     def halted(self) -> dict[str, Mapping[str, str]]:
-        """The queries that have halted, each with the parts of its error."""
+        """The queries and sinks that have halted, each with the parts of its error."""
         stored = self._log.register.queries()
-        return {q.name: q.halted for q in stored if q.halted is not None and not is_hidden(q.name)}
+        queries = {q.name: q.halted for q in stored if q.halted is not None and not is_hidden(q.name)}
+        return queries | {s.name: s.halted for s in self._sinks.states() if s.halted is not None}
 
     def resume(self, name: str) -> None:
-        """Let a query that has halted go on from where it stopped."""
+        """Let a query or a sink that has halted go on from where it stopped."""
         self._require_open()
-        self._queries.resume(name)
+        if self._sinks.there(name):
+            self._sinks.resume(name)
+        else:
+            self._queries.resume(name)
 
     def table(
         self,
@@ -227,6 +234,38 @@ class Engine:
         return self._queries.subscribe(
             stream, after=after, insert_only=insert_only, follow=follow, tentative=tentative, known_as=name
         )
+
+    def create_sink(
+        self,
+        name: str,
+        stream: str,
+        to: str,
+        *,
+        table: str | None = None,
+        key: Sequence[str] | str = (),
+        insert_only: bool = False,
+        format: str | None = None,
+        tentative: bool = False,
+    ) -> None:
+        """Take the stable changes of a stream somewhere else, each exactly once, whenever this warehouse advances.
+
+        `to` is `"postgresql://host/database"`: a table (the stream's name, or `table`) of the rows that are there
+        now, told apart by `key`; or a directory: files (`format` parquet, json or csv) of all changes. With
+        `insert_only` either has the insertions alone. The same sink again changes nothing.
+        """
+        self._require_open()
+        self._sinks.create(name, stream, to, table=table, key=key, insert_only=insert_only, format=format,
+                           tentative=tentative)  # fmt: skip
+
+    def drop_sink(self, name: str) -> None:
+        """Forget a sink; what it has written stays."""
+        self._require_open()
+        self._sinks.drop(name)
+
+    def sinks(self) -> list[SinkState]:
+        """The sinks, how far each has come, and the errors of those that have halted."""
+        self._require_open()
+        return self._sinks.states()
 
     def create_view(self, name: str, stream: str, start: ViewEnd = None, end: ViewEnd = None) -> View:
         """Name a range of a stream, fixed or moving; what it covers is kept from retention.

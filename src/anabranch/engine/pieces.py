@@ -65,7 +65,7 @@ class Pieces:
     def read(self, upto: int) -> list[Row]:
         """The next piece of what lies at or before a position; nothing once the cursor has come there."""
         while self.cursor.next_position <= upto:
-            last = self._reach(upto)
+            last = reach(self.log, self.stream, self.cursor.next_position, upto, self._most_rows)
             rows = [] if last is None else self._rows(last)
             if len(rows) == self._most_rows:
                 self.cursor = Cursor(rows[-1]["_position"], rows[-1]["_ordinal"])
@@ -74,17 +74,6 @@ class Pieces:
             if rows:
                 return rows
         return []
-
-    def _reach(self, upto: int) -> int | None:
-        """The last position of the next piece; None if nothing up to the end has any row."""
-        headers = self.log.headers(self.stream, first=self.cursor.next_position, last=upto, most=_MOST_HEADERS)
-        rows, last = 0, None
-        for header in headers:
-            rows += header.rows
-            if last is not None and rows > self._most_rows:
-                break
-            last = min(header.position, upto)
-        return last if rows or len(headers) == _MOST_HEADERS else None
 
     def _rows(self, last: int) -> list[Row]:
         frame = changes_of(self.log, self.session.spark, self.stream, self.cursor.next_position, last)
@@ -102,6 +91,18 @@ class Pieces:
         if self._insert_only:
             found.append(F.col("_change_type") == ChangeType.INSERT.value)
         return found
+
+
+def reach(log: Log, stream: StreamState, first: int, upto: int, most_rows: int) -> int | None:
+    """The last position of as many runs as have so many rows, or of one; None if up to the end there is no row."""
+    headers = log.headers(stream, first=first, last=upto, most=_MOST_HEADERS)
+    rows, last = 0, None
+    for header in headers:
+        rows += header.rows
+        if last is not None and rows > most_rows:
+            break
+        last = min(header.position, upto)
+    return last if rows or len(headers) == _MOST_HEADERS else None
 
 
 def _pair(first: str, second: str, values: tuple[int, int]) -> Any:

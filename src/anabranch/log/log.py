@@ -27,6 +27,7 @@ from anabranch.log.moments import Moments
 from anabranch.log.reading import ReadPlan, ReadRange, plan_read
 from anabranch.log.references import verify
 from anabranch.log.segments import SegmentLayout
+from anabranch.log.sinks import SinkRegister
 from anabranch.log.storage import Storage, no_space_is_an_error, warehouse_root
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
@@ -85,6 +86,7 @@ class Log:
         self.register = register.Register(self.catalog, clock)
         self.overlays = overlays.Overlays(self.catalog, clock)
         self.moments = Moments(self.catalog)
+        self.sinks = SinkRegister(self.catalog)
 
     # Streams.
 
