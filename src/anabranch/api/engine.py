@@ -13,6 +13,7 @@ from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
 from anabranch.connectors.ingest import Ingests
 from anabranch.connectors.sinks import Sinks, SinkState
+from anabranch.connectors.source import register
 from anabranch.engine.advance import Advanced
 from anabranch.engine.driver import SessionOptions
 from anabranch.engine.live import is_hidden
@@ -57,7 +58,7 @@ def connect(
         )
     log = Log(warehouse, catalog, create=create)
     options = SessionOptions(master=master, spark=spark, ui=ui, memory=memory, config=config or {})
-    return Engine(log, Session(options, log.root))
+    return Engine(log, Session(options, log.root, prepare=register))
 
 
 class Engine:
