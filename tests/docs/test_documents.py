@@ -18,7 +18,7 @@ import anabranch
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PYTHON = [ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "queries.md"]
+PYTHON = [ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "queries.md", ROOT / "docs" / "connect.md"]
 
 
 def blocks(document: Path, language: str) -> list[str]:
