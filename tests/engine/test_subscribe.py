@@ -196,6 +196,13 @@ def test_retention_keeps_what_a_subscription_has_not_seen(engine: ab.Engine) -> 
     with pytest.raises(AnabranchError) as caught:
         list(engine.subscribe("short", follow=False))
     assert caught.value.id == "HISTORY_GONE"
+    with pytest.raises(AnabranchError) as caught:
+        engine.subscribe("short", name="late")
+    assert caught.value.id == "HISTORY_GONE"
+    assert [p.name for p in stream.positions()] == ["slow"]
+    with pytest.raises(AnabranchError) as caught:
+        engine.create_sink("out", "short", str(engine.warehouse / "files"), insert_only=True)
+    assert caught.value.id == "HISTORY_GONE"
 
 
 def test_tentative_changes_come_with_their_undo(engine: ab.Engine, s: ab.Stream) -> None:

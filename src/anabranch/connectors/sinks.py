@@ -23,6 +23,7 @@ from anabranch.engine.pieces import reach
 from anabranch.engine.session import Session
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
+from anabranch.log.reading import ReadRange
 from anabranch.log.sinks import StoredSink, new_sink_id
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import check_name, unknown_column
@@ -97,7 +98,7 @@ class Sinks:
         sink_id = new_sink_id()
         goods = _goods(StoredSink(sink_id, name, state.id, state.name, definition, 0, 0, None), state)
         if state.last_position:
-            goods.read(self.log, self.session, 1, state.last_position)  # history that is gone is told now
+            self.log.plan(state.name, ReadRange(1, state.last_position))  # history that is gone is told now
         _target(goods, definition).prepare()
         self.log.sinks.create(name, state.id, definition, sink_id)
 

@@ -25,6 +25,7 @@ from typing import Any, Self
 from anabranch.engine.pieces import Cursor, Pieces, Row
 from anabranch.engine.tables import CHANGE_COLUMNS
 from anabranch.log.log import Log, StreamState
+from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, Stability
 
@@ -203,6 +204,9 @@ def start_of(log: Log, stream: StreamState, name: str | None, after: Any) -> tup
     else:
         cursor = Cursor(log.moments.before_bucket(stream.id, pair[0]))
     if name is not None:
+        first = cursor.next_position
+        if first <= stream.last_position:
+            log.plan(stream.name, ReadRange(first, first))  # if it is gone, nothing is remembered
         log.hold(stream, name, min(cursor.next_position - 1, stream.last_position), "subscription")
     return cursor, None if base else pair
 
