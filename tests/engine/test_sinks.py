@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 import anabranch as ab
+from anabranch.connectors import postgres as connectors
 from anabranch.connectors.postgres import PostgresTarget
 from anabranch.model.errors import AnabranchError
 from tests.engine.test_queries import COUNTS, at, rows
@@ -171,6 +172,23 @@ def test_an_older_engine_writes_nothing(
     engine.advance()
     assert in_postgres(uri) == table(engine)
     assert ask(uri, staged) == [], "what a dead writer left is removed"
+
+
+def test_rows_of_a_task_that_spark_tried_twice_count_once(
+    engine: ab.Engine, s: ab.Stream, postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = postgres()
+    engine.create_sink("out", "s", uri, insert_only=True)
+    s.append(rows(0.5, 0.6, 1.5))
+    collect = connectors.collect_reports
+
+    def twice(*args: Any) -> Any:
+        collect(*args)  # an attempt that copied its rows, and whose report was lost
+        return collect(*args)
+
+    monkeypatch.setattr(connectors, "collect_reports", twice)
+    engine.advance()
+    assert (engine.halted(), len(in_postgres(uri, "s"))) == ({}, 3)
 
 
 def test_columns_that_do_not_tell_rows_apart_are_found_out(

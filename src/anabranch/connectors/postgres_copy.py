@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
@@ -85,7 +86,7 @@ def _places(batch: pa.RecordBatch) -> Sequence[list[int]]:
         return []
     positions = batch.column("_position").to_numpy(zero_copy_only=False)
     ordinals = batch.column("_ordinal").to_numpy(zero_copy_only=False)
-    at = max(range(batch.num_rows), key=lambda n: (positions[n], ordinals[n]))
+    at = int(np.lexsort((ordinals, positions))[-1])
     bucket = batch.column("_bucket")[at].as_py()
     return [[int(positions[at]), int(positions[at]) if bucket is None else int(bucket), int(ordinals[at])]]
 
