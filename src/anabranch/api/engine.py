@@ -11,14 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
+from anabranch.connectors.ingest import Ingests
+from anabranch.connectors.sinks import Sinks, SinkState
+from anabranch.connectors.source import register
 from anabranch.engine.advance import Advanced
 from anabranch.engine.driver import SessionOptions
 from anabranch.engine.loop import Loop
 from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
+from anabranch.engine.subscribe import Subscription
 from anabranch.log.gc import GRACE_US, Collected
-from anabranch.log.log import Log
+from anabranch.log.log import Log, StreamState
 from anabranch.log.queries import is_hidden
 from anabranch.log.reading import ReadPlan, ReadRange
 from anabranch.log.views import View, ViewEnd, declare_view
@@ -54,7 +58,7 @@ def connect(
         )
     log = Log(warehouse, catalog, create=create)
     options = SessionOptions(master=master, spark=spark, ui=ui, memory=memory, config=config or {})
-    return Engine(log, Session(options, log.root))
+    return Engine(log, Session(options, log.root, prepare=register))
 
 
 class Engine:
@@ -65,7 +69,10 @@ class Engine:
         self._session = session
         self._closed = False
         self._queries = Queries(log, session)
-        self._statements = Statements(log, self._queries)
+        self._ingests = Ingests(log)
+        self._sinks = Sinks(log, session, self._queries)
+        self._queries.advancer.outlets.append(self._sinks)
+        self._statements = Statements(log, self._queries, self._sinks)
         self._loop: Loop | None = None
 
     @property
@@ -108,15 +115,18 @@ class Engine:
             earliest=earliest,
             ahead=ahead,
         )
-        return Stream(self._log, self._session, self._queries, self._log.create_stream(spec))
+        return self._stream(self._log.create_stream(spec))
 
     def stream(self, name: str) -> Stream:
         self._require_open()
-        return Stream(self._log, self._session, self._queries, self._log.stream(name))
+        return self._stream(self._log.stream(name))
 
     def streams(self) -> list[Stream]:
         self._require_open()
-        return [Stream(self._log, self._session, self._queries, state) for state in self._log.streams()]
+        return [self._stream(state) for state in self._log.streams()]
+
+    def _stream(self, state: StreamState) -> Stream:
+        return Stream(self._log, self._session, self._queries, self._ingests, state)
 
     def drop_stream(self, name: str) -> None:
         """Forget a stream or a query, and its rows; refused while something reads it."""
@@ -156,14 +166,18 @@ class Engine:
             loop.stop()
 
     def halted(self) -> dict[str, Mapping[str, str]]:
-        """The queries that have halted, each with the parts of its error."""
+        """The queries and sinks that have halted, each with the parts of its error."""
         stored = self._log.register.queries()
-        return {q.name: q.halted for q in stored if q.halted is not None and not is_hidden(q.name)}
+        queries = {q.name: q.halted for q in stored if q.halted is not None and not is_hidden(q.name)}
+        return queries | {s.name: s.halted for s in self._sinks.states() if s.halted is not None}
 
     def resume(self, name: str) -> None:
-        """Let a query that has halted go on from where it stopped."""
+        """Let a query or a sink that has halted go on from where it stopped."""
         self._require_open()
-        self._queries.resume(name)
+        if self._sinks.there(name):
+            self._sinks.resume(name)
+        else:
+            self._queries.resume(name)
 
     def table(
         self,
@@ -200,6 +214,60 @@ class Engine:
         self._require_open()
         return self._queries.changes(name, starting_position, ending_position)
 
+    def subscribe(
+        self,
+        stream: str,
+        *,
+        after: tuple[int, int] | None = None,
+        insert_only: bool = False,
+        follow: bool = True,
+        tentative: bool = False,
+        name: str | None = None,
+    ) -> Subscription:
+        """Iterate over the changes of a stream in their order, with `for` or `async for`, and wait for more.
+
+        `after` is the identity, `change.at`, of the last change that is known already. `insert_only` gives
+        insertions and leaves out every revision. `follow=False` ends where nothing more has been said. A
+        subscription with a `name` goes on behind what it has acknowledged with `ack()`, and everything after that
+        is kept for it until `engine.stream(stream).release(name)`. Use it in a `with` block, or `close()` it.
+        """
+        self._require_open()
+        return self._queries.subscribe(
+            stream, after=after, insert_only=insert_only, follow=follow, tentative=tentative, known_as=name
+        )
+
+    def create_sink(
+        self,
+        name: str,
+        stream: str,
+        to: str,
+        *,
+        table: str | None = None,
+        key: Sequence[str] | str = (),
+        insert_only: bool = False,
+        format: str | None = None,
+        tentative: bool = False,
+    ) -> None:
+        """Take the stable changes of a stream somewhere else, each exactly once, whenever this warehouse advances.
+
+        `to` is `"postgresql://host/database"`: a table (the stream's name, or `table`) of the rows that are there
+        now, told apart by `key`; or a directory: files (`format` parquet, json or csv) of all changes. With
+        `insert_only` either has the insertions alone. The same sink again changes nothing.
+        """
+        self._require_open()
+        self._sinks.create(name, stream, to, table=table, key=key, insert_only=insert_only, format=format,
+                           tentative=tentative)  # fmt: skip
+
+    def drop_sink(self, name: str) -> None:
+        """Forget a sink; what it has written stays."""
+        self._require_open()
+        self._sinks.drop(name)
+
+    def sinks(self) -> list[SinkState]:
+        """The sinks, how far each has come, and the errors of those that have halted."""
+        self._require_open()
+        return self._sinks.states()
+
     def create_view(self, name: str, stream: str, start: ViewEnd = None, end: ViewEnd = None) -> View:
         """Name a range of a stream, fixed or moving; what it covers is kept from retention.
 
@@ -235,6 +303,7 @@ class Engine:
         if self._closed:
             return
         try:
+            self._ingests.stop()
             self.stop()
             self._queries.advancer.reducer.close()
         finally:

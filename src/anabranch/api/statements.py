@@ -7,6 +7,7 @@ import threading
 
 from pyspark.sql import DataFrame
 
+from anabranch.connectors.sinks import Sinks
 from anabranch.diagram.drawing import draw
 from anabranch.diagram.rewrites.known import Note
 from anabranch.diagram.sql.compile import compile_query
@@ -15,11 +16,15 @@ from anabranch.diagram.sql.source_text import did_you_mean
 from anabranch.diagram.sql.split import compile_split
 from anabranch.diagram.sql.statements import (
     CreateQuery,
+    CreateSink,
     CreateStream,
     Describe,
     Drop,
+    DropSink,
     Explain,
     Resume,
+    ResumeSink,
+    ShowSinks,
     ShowStreams,
     Snapshot,
     SplitStream,
@@ -38,9 +43,10 @@ _registering = threading.Lock()
 class Statements:
     """Runs statements against one warehouse."""
 
-    def __init__(self, log: Log, queries: Queries) -> None:
+    def __init__(self, log: Log, queries: Queries, sinks: Sinks) -> None:
         self.log = log
         self.queries = queries
+        self.sinks = sinks
         self._views: set[str] = set()  # of streams, in the session that people use
 
     def run(self, text: str, name: str = "sql") -> DataFrame | None:
@@ -66,6 +72,15 @@ class Statements:
                 self.queries.resume(self.queries.resolve(statement.name))
             case ShowStreams():
                 return self._show()
+            case CreateSink():
+                self._create_sink(statement)
+            case DropSink():
+                if not (statement.if_exists and not self.sinks.there(statement.name)):
+                    self.sinks.drop(statement.name)
+            case ResumeSink():
+                self.sinks.resume(statement.name)
+            case ShowSinks():
+                return self._show_sinks()
             case Describe():
                 return self._describe(statement)
             case Explain():
@@ -107,6 +122,23 @@ class Statements:
             for s in self.log.streams()
         ]  # fmt: skip
         columns = "name STRING, kind STRING, rows BIGINT, progress STRING, state STRING"
+        return self.queries.session.spark.createDataFrame(rows, columns)
+
+    def _create_sink(self, wanted: CreateSink) -> None:
+        if wanted.if_not_exists and self.sinks.there(wanted.name):
+            return
+        self.sinks.create(
+            wanted.name, wanted.stream, wanted.to, table=wanted.table, key=wanted.key,
+            insert_only=wanted.insert_only, format=wanted.format,
+        )  # fmt: skip
+
+    def _show_sinks(self) -> DataFrame:
+        rows = [
+            (s.name, s.stream, s.to, s.waiting, "" if s.halted is None else "retries" if s.retries else "halted",
+             "" if s.halted is None else s.halted["got"])
+            for s in self.sinks.states()
+        ]  # fmt: skip
+        columns = "name STRING, stream STRING, to STRING, waiting BIGINT, state STRING, error STRING"
         return self.queries.session.spark.createDataFrame(rows, columns)
 
     def _describe(self, wanted: Describe) -> DataFrame:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 
 from anabranch.api.flow import BoundFlow
+from anabranch.connectors.ingest import Ingests
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.fluent import Flow
 from anabranch.engine.compact import Compacted, compact
@@ -36,10 +39,11 @@ from anabranch.model.time import Duration, Instant, instant_us, to_datetime
 class Stream:
     """A base stream: an append-only log of runs."""
 
-    def __init__(self, log: Log, session: Session, queries: Queries, state: StreamState) -> None:
+    def __init__(self, log: Log, session: Session, queries: Queries, ingests: Ingests, state: StreamState) -> None:
         self._log = log
         self._session = session
         self._queries = queries
+        self._ingests = ingests
         self._state = state
 
     @property
@@ -158,6 +162,29 @@ class Stream:
         with self.unit_of_work(source=source, run_id=run_id, on_bad_rows=on_bad_rows) as work:
             work.load(paths, format=format, time_zone=time_zone, options=options)
             return work.commit()
+
+    def ingest(
+        self,
+        frame: DataFrame,
+        *,
+        name: str | None = None,
+        checkpoint: str | Path | None = None,
+        source: str | None = None,
+        on_bad_rows: str = "refuse",
+        time_zone: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+    ) -> StreamingQuery:
+        """Take in a streaming DataFrame, from any Spark `readStream`, each row exactly once across restarts.
+
+        Each micro-batch is one run, committed under the identity of the checkpoint and the number of the batch: one
+        that Spark repeats changes nothing. `name` tells several ingests into a stream apart; the checkpoint is in
+        the warehouse unless you say where. `trigger` is what `DataStreamWriter.trigger` takes, such as
+        `{"availableNow": True}`. The answer is Spark's own StreamingQuery; it is stopped when the engine closes.
+        """
+        return self._ingests.start(
+            self._state, frame, name=name, checkpoint=checkpoint, source=source, on_bad_rows=on_bad_rows,
+            time_zone=time_zone, trigger=trigger,
+        )  # fmt: skip
 
     def replace(self, rows: Any, *, source: str | None = None, run_id: RunId | tuple[str, int] | None = None,
                 time_zone: str | None = None) -> RunHeader:  # fmt: skip

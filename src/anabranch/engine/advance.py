@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from anabranch.engine.live import Live, LiveQuery, Recipes
 from anabranch.engine.reduce import Reducer
@@ -39,6 +40,16 @@ class Advanced:
         )
 
 
+class Outlet(Protocol):
+    """What takes the changes of streams somewhere else, once steps have said them."""
+
+    def waiting(self) -> bool:
+        """Whether something has been said that has not been taken there."""
+
+    def feed(self, lease: Lease) -> tuple[str, ...]:
+        """Take it there; what fails is remembered, and named, and never stops a query."""
+
+
 class Advancer:
     """Takes buckets through steps, under the engine's lease."""
 
@@ -47,24 +58,34 @@ class Advancer:
         self.session = session
         self.recipes: Recipes = {}
         self.reducer = Reducer(log, session)
+        self.outlets: list[Outlet] = []
 
     def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
         """Process all that is waiting. `at_once` limits how many recorded buckets go into one step."""
         done = Advanced()
-        if not self._anything_to_do(release):
+        steps = self._anything_to_do(release)
+        if not steps and not any(outlet.waiting() for outlet in self.outlets):
             return done
         with self._leased() as lease:
-            while True:
-                running = self._running()
-                waiting = self._waiting(running)
-                if not waiting:
-                    force = _new(running) or (release and _deferred(running))
-                    if not self.record(lease, force=force, release=release):
-                        break
-                    continue
-                self._undo(lease)
-                done += self._step(lease, self._train(waiting[:at_once]))
-            self._speculate(lease)
+            if steps:
+                done += self._advance(lease, release, at_once)
+            for outlet in self.outlets:
+                done += Advanced(halted=outlet.feed(lease))
+        return done
+
+    def _advance(self, lease: Lease, release: bool, at_once: int | None) -> Advanced:
+        done = Advanced()
+        while True:
+            running = self._running()
+            waiting = self._waiting(running)
+            if not waiting:
+                force = _new(running) or (release and _deferred(running))
+                if not self.record(lease, force=force, release=release):
+                    break
+                continue
+            self._undo(lease)
+            done += self._step(lease, self._train(waiting[:at_once]))
+        self._speculate(lease)
         return done
 
     def _train(self, waiting: Sequence[Bucket]) -> Sequence[Bucket]:

@@ -18,12 +18,15 @@ from anabranch.engine.advance import Advanced, Advancer
 from anabranch.engine.define import Defined, Definer, with_stages
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused
+from anabranch.engine.pieces import Cursor, Pieces
 from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
+from anabranch.engine.subscribe import Subscription, check_combination, start_of
 from anabranch.engine.tables import changes_of, live_rows, net, table_of_query
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
+from anabranch.model.stream import check_name
 from anabranch.model.time import instant_text
 
 _ATTEMPTS = 5
@@ -221,6 +224,23 @@ class Queries:
         tentative = tentative.withColumn("_position", F.lit(None).cast("bigint"))
         both = stable.withColumn("_feed", F.lit(0)).unionByName(tentative)
         return both.orderBy("_bucket", "_feed", "_ordinal").drop("_feed")
+
+    def subscribe(
+        self, name: str, *, after: object, insert_only: bool, follow: bool, tentative: bool, known_as: str | None
+    ) -> Subscription:
+        """The changes of a stream, one after the other."""
+        state = self.log.stream(self.resolve(name))
+        check_combination(state, insert_only=insert_only, tentative=tentative)
+        if known_as is not None:
+            check_name(known_as, "subscription")
+        cursor, behind = start_of(self.log, state, known_as, after)
+        readers = [Pieces(self.log, self.session, state, cursor, after=behind, insert_only=insert_only)]
+        if tentative:
+            feed = self.log.stream_by_id(self.query(state.name).stored.feed_id)
+            bucket = behind[0] if behind else self.log.moments.bucket_of(state.id, max(cursor.next_position - 1, 1))
+            rests = Cursor(self.log.moments.before_bucket(feed.id, 0 if cursor.position == 0 else bucket))
+            readers.append(Pieces(self.log, self.session, feed, rests))
+        return Subscription(self.log, state, readers, follow=follow, name=known_as)
 
     # Advancing.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlparse
@@ -52,8 +52,11 @@ QUERY_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark
 class Session:
     """A session that starts when it is first needed."""
 
-    def __init__(self, options: SessionOptions, root: Path) -> None:
+    def __init__(
+        self, options: SessionOptions, root: Path, prepare: Callable[[SparkSession], None] | None = None
+    ) -> None:
         self._options = options
+        self._prepare = prepare  # what else a session of ours is to know
         self._root = root
         self._spark: SparkSession | None = None
         self._lock = threading.Lock()
@@ -75,6 +78,7 @@ class Session:
             if self._spark is None:
                 opened = self._open()
                 try:
+                    self._teach(opened)
                     if not _is_local(opened):
                         require_shared_files(opened, self._root)
                 except BaseException:
@@ -83,6 +87,10 @@ class Session:
                 self._spark = opened
             return self._spark
 
+    def _teach(self, spark: SparkSession) -> None:
+        if self._prepare is not None:
+            self._prepare(spark)
+
     def apart(self, settings: Mapping[str, str]) -> SparkSession:
         """A session beside the main one, with settings of its own that nobody else changes."""
         wanted = tuple(sorted(settings.items()))
@@ -90,6 +98,7 @@ class Session:
         with self._lock:
             if wanted not in self._apart:
                 made = _prepared(main.newSession())
+                self._teach(made)
                 for name, value in wanted:
                     made.conf.set(name, value)
                 self._apart[wanted] = made
@@ -136,7 +145,10 @@ class Session:
                     next_step="Set them where the server is started.",
                 )
             return _prepared(_connect(options.master))
-        return _prepared(LocalDriver.acquire(options))
+        made = _prepared(LocalDriver.acquire(options))
+        if LocalDriver.context is SparkContext._active_spark_context:
+            self._teach(SparkSession.builder.getOrCreate())  # ours too, and active where nothing else is
+        return made
 
     def close(self) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from anabranch.engine.read import spark_schema
 from anabranch.engine.reports import Report, chunks, collect_reports, raise_reported
@@ -36,18 +37,27 @@ def write_dataframe(frame: DataFrame, unit: UnitOfWork, *, time_zone: str | None
     check_zone(time_zone, f"append to stream {unit.spec.name!r}")
     prepared = _prepared(frame, unit.spec, time_zone)
     layout = replace(unit.layout(), threads=1)  # Spark has given the other cores to other tasks
-    task = _Task(layout, unit.spec, unit.bounds, unit.on_bad_rows, unit.next_ordinal)
-    reports = collect_reports(prepared, task.reports)
+    task = WriteTask(layout, unit.spec, unit.bounds, unit.on_bad_rows, unit.next_ordinal)
+    add_written(collect_reports(prepared, task.reports), unit, revisions=CHANGE_TYPE in prepared.columns)
+
+
+def add_written(reports: list[Report], unit: UnitOfWork, *, revisions: bool) -> None:
+    """Add to a unit of work what tasks have written under its intent; rows that it does not take are refused."""
     segments = [Segment.from_json(report["segment"]) for report in reports if "segment" in report]
     try:
         raise_reported(reports)
         _refuse_bad(reports, unit)
         partitions = max((report["partition"] for report in reports), default=-1) + 1
-        revisions = CHANGE_TYPE in prepared.columns
         unit.add(segments, revisions=revisions, ordinals=partitions << _PARTITION_SHIFT)
     except BaseException:
         remove_files(unit.layout().root, segments)
         raise
+
+
+def check_columns(frame: DataFrame, spec: StreamSpec, *, time_zone: str | None = None) -> None:
+    """Refuse a DataFrame whose columns a stream does not take; nothing is read."""
+    check_zone(time_zone, f"append to stream {spec.name!r}")
+    check_types(frame.schema, spec, time_zone)
 
 
 def revise_with(frame: DataFrame, unit: UnitOfWork, change: ChangeType) -> None:
@@ -84,13 +94,16 @@ def _refuse_bad(reports: list[Report], unit: UnitOfWork) -> None:
         )
 
 
-def _prepared(frame: DataFrame, spec: StreamSpec, time_zone: str | None) -> DataFrame:
-    """Exactly the stream's columns, in its types; a type that would have to be guessed is refused."""
+def check_types(given: T.StructType, spec: StreamSpec, time_zone: str | None = None) -> list[str]:
+    """Refuse columns that a stream does not take, and types that would have to be guessed.
+
+    The answer names the columns whose times are to be read in `time_zone`.
+    """
     place = f"append to stream {spec.name!r}"
-    for name in frame.columns:
+    for name in given.names:
         if name not in spec.schema.names and name != CHANGE_TYPE:
             raise unknown_column(place, name, spec.schema.names)
-    missing = [name for name in spec.schema.names if name not in frame.columns]
+    missing = [name for name in spec.schema.names if name not in given.names]
     if missing:
         raise AnabranchError(
             "UNKNOWN_COLUMN",
@@ -99,35 +112,43 @@ def _prepared(frame: DataFrame, spec: StreamSpec, time_zone: str | None) -> Data
             got=f"a DataFrame without {', '.join(missing)}",
             next_step="Add the columns, with nulls where there is no value.",
         )
-    columns = []
-    targets = spark_schema(spec.schema)
+    local = []
     for field in spec.schema:
-        have = Schema.parse({"c": frame.schema[field.name].dataType.simpleString()}, f"{place}, column {field.name!r}")
-        given = have.fields[0].type
-        if (given, field.type) == ("TIMESTAMP_NTZ", "TIMESTAMP") and time_zone:
-            # Moved to the session's zone, in which the cast then reads it: whatever that zone is.
-            local = F.convert_timezone(F.lit(time_zone), F.current_timezone(), F.col(field.name))
-            columns.append(local.cast("timestamp").alias(field.name))
-            continue
-        if given != field.type and not widens(given, field.type):
-            zone = {given, field.type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
+        have = Schema.parse({"c": given[field.name].dataType.simpleString()}, f"{place}, column {field.name!r}")
+        kind = have.fields[0].type
+        if (kind, field.type) == ("TIMESTAMP_NTZ", "TIMESTAMP") and time_zone:
+            local.append(field.name)
+        elif kind != field.type and not widens(kind, field.type):
+            zone = {kind, field.type} == {"TIMESTAMP", "TIMESTAMP_NTZ"}
             raise AnabranchError(
                 "TIME_ZONE" if zone else "WRONG_TYPE",
                 place=f"{place}, column {field.name!r}",
                 need=field.type,
-                got=given,
+                got=kind,
                 next_step="Pass time_zone= to say in which zone its times are."
                 if zone
                 else "Cast the column in the DataFrame first; nothing was written.",
             )
-        columns.append(F.col(field.name).cast(targets[field.name].dataType))
+    return local
+
+
+def _prepared(frame: DataFrame, spec: StreamSpec, time_zone: str | None) -> DataFrame:
+    """Exactly the stream's columns, in its types."""
+    local = check_types(frame.schema, spec, time_zone)
+    columns = []
+    for target in spark_schema(spec.schema):
+        column = F.col(target.name)
+        if target.name in local:
+            # Moved to the session's zone, in which the cast then reads it: whatever that zone is.
+            column = F.convert_timezone(F.lit(time_zone), F.current_timezone(), column)
+        columns.append(column.cast(target.dataType).alias(target.name))
     if CHANGE_TYPE in frame.columns:
         columns.append(F.col(CHANGE_TYPE).cast("string"))
     return frame.select(*columns)
 
 
 @dataclass(frozen=True)
-class _Task:
+class WriteTask:
     """What one executor task does; small, and sent to it."""
 
     layout: SegmentLayout
@@ -152,7 +173,7 @@ class _Task:
         fields = [pa.field(f.name, f.arrow.type) for f in self.spec.schema]
         if CHANGE_TYPE in table.column_names:
             fields.append(pa.field(CHANGE_TYPE, pa.string()))
-        return table.cast(pa.schema(fields))
+        return table.select([field.name for field in fields]).cast(pa.schema(fields))
 
     def _write(self, table: pa.Table, ordinal: int) -> list[Report]:
         report: Report = {"seen": table.num_rows, "nulls": self._nulls(table)}

@@ -23,7 +23,7 @@ from sqlalchemy import exc
 from anabranch.log import tables
 from anabranch.model.errors import AnabranchError
 
-FORMAT = 3
+FORMAT = 4
 SQLITE_FILE = "catalog.sqlite"
 IDENTITY_FILE = "anabranch.json"
 _BUSY_SECONDS = 60

@@ -76,21 +76,30 @@ class Intents:
     def begin(self, stream_id: int) -> Intent:
         """Register an intent of one's own; it is durable when this returns."""
         intent = Intent(uuid.uuid4().hex, stream_id, self.clock() + self.lease_us, users=1)
+        self._register(intent)
+        with self._lock:
+            self._open[intent.id] = intent
+            self._start_keeper()
+        return intent
+
+    def _register(self, intent: Intent) -> None:
         with self.catalog.write() as connection:
             connection.execute(
                 tables.intents.insert(),
                 {
                     "id": intent.id,
-                    "stream_id": stream_id,
+                    "stream_id": intent.stream_id,
                     "holder": this_process(),
                     "state": OPEN,
                     "expires_at": intent.expires_at,
                     "swept": False,
                 },
             )
-        with self._lock:
-            self._open[intent.id] = intent
-            self._start_keeper()
+
+    def entrust(self, stream_id: int, lease_us: int) -> Intent:
+        """Register an intent for other processes, which nobody renews: it must outlast what they do under it."""
+        intent = Intent(uuid.uuid4().hex, stream_id, self.clock() + lease_us)
+        self._register(intent)
         return intent
 
     @contextmanager
@@ -147,6 +156,11 @@ class Intents:
             if self._shared.get(intent.stream_id) is intent:
                 del self._shared[intent.stream_id]
             intent.shared = False
+
+    def end(self, intent_id: str) -> None:
+        """End an intent by its number: what was written under it and not committed is garbage."""
+        with self.catalog.write() as connection:
+            end_intent(connection, intent_id)
 
     def _end(self, intent: Intent) -> None:
         self.forget(intent)

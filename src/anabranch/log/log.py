@@ -27,6 +27,7 @@ from anabranch.log.moments import Moments
 from anabranch.log.reading import ReadPlan, ReadRange, plan_read
 from anabranch.log.references import verify
 from anabranch.log.segments import SegmentLayout
+from anabranch.log.sinks import SinkRegister
 from anabranch.log.storage import Storage, no_space_is_an_error, warehouse_root
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
@@ -90,6 +91,7 @@ class Log:
         self.register = register.Register(self.catalog, clock)
         self.overlays = overlays.Overlays(self.catalog, clock)
         self.moments = Moments(self.catalog)
+        self.sinks = SinkRegister(self.catalog)
 
     # Streams.
 
@@ -223,9 +225,15 @@ class Log:
     # Reading.
 
     def headers(
-        self, stream: StreamState, *, first: int | None = None, last: int | None = None, newest: int | None = None
+        self,
+        stream: StreamState,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        newest: int | None = None,
+        most: int | None = None,
     ) -> list[RunHeader]:
-        """Headers in order of position: a range of them, or the newest few."""
+        """Headers in order of position: a range of them, its first few, or the newest few."""
         runs = tables.runs
         query = sa.select(runs).where(runs.c.stream_id == stream.id)
         if first is not None:
@@ -234,7 +242,7 @@ class Log:
             query = query.where(runs.c.first_position <= last)
         query = query.order_by(runs.c.position.desc() if newest else runs.c.position)
         with self.catalog.read() as connection:
-            rows = connection.execute(query.limit(newest) if newest else query).all()
+            rows = connection.execute(query.limit(newest or most) if newest or most else query).all()
         return [header_from(row, stream.name) for row in (reversed(rows) if newest else rows)]
 
     def plan(self, name: str, wanted: ReadRange) -> ReadPlan:
@@ -287,10 +295,17 @@ class Log:
             return ReadRange(first_position=None if start is None else max(start, 1), last_position=end)
         return ReadRange(from_time=start, to_time=end)
 
-    def hold(self, stream: StreamState, name: str, position: int, kind: str = "hold") -> None:
+    def hold(
+        self, stream: StreamState, name: str, position: int, kind: str = "hold", ordinal: int | None = None
+    ) -> None:
         """Keep what comes after a position from being removed, until it is moved or released."""
         with self.catalog.write() as connection:
-            positions.set_position(connection, stream.id, name, position, kind)
+            positions.set_position(connection, stream.id, name, position, kind, ordinal)
+
+    def acknowledge(self, stream: StreamState, name: str, position: int, ordinal: int | None) -> None:
+        """A subscription needs nothing up to a position any more, nor of the next one up to an ordinal."""
+        with self.catalog.write() as connection:
+            positions.acknowledge(connection, stream.id, name, position, ordinal)
 
     def release(self, stream: StreamState, name: str) -> bool:
         with self.catalog.write() as connection:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from anabranch.log import tables
 from anabranch.log.catalog import Catalog
+from anabranch.log.commit import find_run
 from anabranch.log.headers import logged_from
 from anabranch.log.references import verify
 from anabranch.model.errors import AnabranchError
+from anabranch.model.run import RunId
 
 
 class Moments:
@@ -37,12 +41,38 @@ class Moments:
         with self.catalog.read() as connection:
             return int(connection.execute(query.order_by(runs.c.position).limit(1)).scalar() or 1 << 62)
 
+    def reached(self, stream_ids: Sequence[int]) -> list[int]:
+        """The last positions of some streams, at one moment; of one that was dropped, none at all."""
+        streams = tables.streams
+        with self.catalog.read() as connection:
+            rows = connection.execute(
+                sa.select(streams.c.id, streams.c.last_position).where(streams.c.id.in_(stream_ids))
+            )
+            found = {row.id: row.last_position for row in rows}
+        return [found.get(stream_id, -1) for stream_id in stream_ids]
+
+    def before_bucket(self, stream_id: int, bucket: int) -> int:
+        """The last position of a derived stream that lies wholly before a bucket."""
+        runs = tables.runs
+        mine = runs.c.stream_id == stream_id
+        with self.catalog.read() as connection:
+            first = connection.execute(
+                sa.select(sa.func.min(runs.c.first_position)).where(mine, runs.c.bucket >= bucket)
+            ).scalar()
+            last = connection.execute(sa.select(sa.func.max(runs.c.position)).where(mine)).scalar()
+        return int(last or 0) if first is None else int(first) - 1
+
     def first_after(self, stream_id: int, bucket: int) -> int | None:
         """The first position of what a derived stream has said after a bucket; None if it has said nothing since."""
         runs = tables.runs
         query = sa.select(sa.func.min(runs.c.position)).where(runs.c.stream_id == stream_id, runs.c.bucket > bucket)
         with self.catalog.read() as connection:
             return connection.execute(query).scalar()
+
+    def knows(self, stream_id: int, run_id: RunId) -> bool:
+        """Whether a run is in the log, also if it was folded since."""
+        with self.catalog.read() as connection:
+            return find_run(connection, stream_id, run_id) is not None
 
     def still_refers_to(self, stream_id: int, path: str) -> bool:
         """Whether a file that a stream refers to is still the one that was loaded."""

@@ -265,6 +265,10 @@ def require_free(connection: sa.Connection, name: str) -> None:
         raise name_taken(name, "a stream")
     if any((q.definition.get("archive") or "").lower() == name.lower() for q in queries.all_queries(connection)):
         raise name_taken(name, "an archive")
+    if connection.execute(
+        sa.select(tables.sinks.c.id).where(sa.func.lower(tables.sinks.c.name) == name.lower())
+    ).first():
+        raise name_taken(name, "a sink")
 
 
 def name_taken(name: str, by: str) -> AnabranchError:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from anabranch.log.segments import SegmentLayout, write_segments
@@ -41,6 +42,7 @@ class Piece:
     position: int | None  # None: the rows carry their own
     stime: int | None
     source: str | None
+    ordinal_base: int = 0  # what the numbers of its rows are counted from
 
 
 def group_segments(
@@ -74,7 +76,7 @@ def _belongs(first: LoggedSegment, other: LoggedSegment, span: int | None) -> bo
 
 def piece_of(logged: LoggedSegment) -> Piece:
     position = None if logged.compacted else logged.last_position
-    return Piece(logged.segment.path, position, logged.stime, logged.source)
+    return Piece(logged.segment.path, position, logged.stime, logged.source, logged.segment.ordinal_base)
 
 
 def rewrite(layout: SegmentLayout, schema: Schema, pieces: Sequence[Piece]) -> list[Segment]:
@@ -96,6 +98,8 @@ def _read(layout: SegmentLayout, piece: Piece, whole: pa.Schema) -> pa.Table:
     for field in whole:
         if piece.position is not None and field.name in constants:
             columns.append(_constant(constants[field.name], field.type, table.num_rows))
+        elif field.name == "_ordinal" and piece.ordinal_base:
+            columns.append(pc.add(table[field.name], piece.ordinal_base))
         elif field.name in table.column_names:
             columns.append(table[field.name])
         else:

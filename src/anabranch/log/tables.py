@@ -217,8 +217,21 @@ positions = Table(
     metadata,
     Column("name", String, primary_key=True),
     _stream_id(key=True),
-    Column("kind", String, nullable=False),  # query, subscription, as_of
+    Column("kind", String, nullable=False),  # query, subscription, sink, as_of, hold
     Column("position", BigInteger, nullable=False),
+    Column("ordinal", BigInteger),  # of the position after it, the last item that is no longer needed
+)
+
+# Where the changes of a stream go: the definition is the connectors' business.
+sinks = Table(
+    "sinks",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    _stream_id(),
+    Column("definition", JSON, nullable=False),
+    Column("position", BigInteger, nullable=False),  # the last one that has arrived there
+    Column("halted", JSON(none_as_null=True)),  # the error at which it stopped
 )
 
 # Buckets are recorded before they are processed, so that redoing one gives the same answer.

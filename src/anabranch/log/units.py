@@ -48,6 +48,7 @@ class UnitOfWork:
         on_bad_rows: str = "refuse",
         cause: Mapping[str, Any] | None = None,
         single: bool = False,
+        intent: Intent | None = None,
     ) -> None:
         check_policy(on_bad_rows)
         assert not (speculative and single), "an overlay generation belongs to one unit of work"
@@ -61,7 +62,7 @@ class UnitOfWork:
         self._speculative = speculative
         self._cause = cause
         self._single = single  # one append, one commit: the process's shared intent will do
-        self._intent: Intent | None = None
+        self._intent = intent  # None: one is begun when it is needed
         self._segments: list[Segment] = []
         self._kind = RunKind.ROWS
         self._next_ordinal = 0

@@ -1,7 +1,7 @@
 """From text to statements.
 
 What begins like a question is a snapshot, which Spark reads as it is. The other statements are ours, and
-begin with CREATE STREAM, DROP STREAM, RESUME STREAM, SHOW, DESCRIBE or EXPLAIN.
+begin with CREATE, DROP, RESUME or SHOW, for streams and for sinks, DESCRIBE or EXPLAIN.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from anabranch.diagram.sql.create import checked_name, create_stream
 from anabranch.diagram.sql.cursor import Cursor
+from anabranch.diagram.sql.sinks import create_sink, drop_sink
 from anabranch.diagram.sql.source_text import SourceText
 from anabranch.diagram.sql.split import split_stream
 from anabranch.diagram.sql.statements import (
@@ -18,6 +19,8 @@ from anabranch.diagram.sql.statements import (
     Drop,
     Explain,
     Resume,
+    ResumeSink,
+    ShowSinks,
     ShowStreams,
     Snapshot,
     Statement,
@@ -28,8 +31,8 @@ from anabranch.model.errors import AnabranchError
 _QUESTIONS = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE", "("))
 _OURS = ("CREATE", "SPLIT", "DROP", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "WITH")
 _THERE_IS = (
-    "There are CREATE STREAM, SPLIT STREAM, DROP STREAM, RESUME STREAM, SHOW STREAMS, DESCRIBE, EXPLAIN and SELECT; "
-    "rows come in with append()."
+    "There are CREATE STREAM, SPLIT STREAM, DROP STREAM, RESUME STREAM, SHOW STREAMS, the same for SINK, DESCRIBE, "
+    "EXPLAIN and SELECT; rows come in with append()."
 )
 
 
@@ -71,6 +74,8 @@ def _statement(source: SourceText, tokens: tuple[Token, ...]) -> Statement:
     if cursor.accept("SPLIT"):
         cursor.expect("STREAM", next_step=_THERE_IS)
         return split_stream(cursor)
+    if cursor.accept("CREATE", "SINK"):
+        return create_sink(cursor)
     if cursor.accept("CREATE"):
         cursor.expect("STREAM", next_step=_THERE_IS)
         return create_stream(cursor)
@@ -81,6 +86,12 @@ def _statement(source: SourceText, tokens: tuple[Token, ...]) -> Statement:
 
 
 def _short(cursor: Cursor) -> Statement:
+    if cursor.accept("DROP", "SINK"):
+        return drop_sink(cursor)
+    if cursor.accept("RESUME", "SINK"):
+        return ResumeSink(cursor.source, checked_name(cursor, "sink"))
+    if cursor.accept("SHOW", "SINKS"):
+        return ShowSinks(cursor.source)
     if cursor.accept("DROP"):
         cursor.expect("STREAM", next_step=_THERE_IS)
         if_exists = cursor.accept("IF", "EXISTS")

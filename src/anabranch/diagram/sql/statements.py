@@ -75,6 +75,38 @@ class ShowStreams(Statement):
 
 
 @dataclass(frozen=True)
+class CreateSink(Statement):
+    """`CREATE SINK name FROM stream TO 'uri' ...`: where the changes of a stream go."""
+
+    name: str
+    stream: str
+    to: str
+    table: str | None = None
+    key: tuple[str, ...] = ()
+    format: str | None = None
+    insert_only: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropSink(Statement):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class ResumeSink(Statement):
+    """`RESUME SINK name`: let a sink that has halted try again."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ShowSinks(Statement):
+    """`SHOW SINKS`."""
+
+
+@dataclass(frozen=True)
 class Describe(Statement):
     name: str
 
