@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
+from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.drawing import draw
 from anabranch.diagram.rewrites.known import Note
 from anabranch.diagram.sql.compile import compile_query
@@ -121,6 +123,7 @@ class Statements:
             said = [("query", definition["text"]), ("archive", definition["archive"] or ""),
                     ("revise every", f"{query.revise_every} buckets" if query.revise_every > 1 else ""),
                     ("on error", str(query.on_error)),
+                    ("recovery", str(self.queries.recovery(self.queries.whole_plan(query)))),
                     ("halted", (query.stored.halted or {}).get("got", ""))]  # fmt: skip
         return [(name, value) for name, value in [*said, ("progress", instant_text(state.progress))] if value]
 
@@ -129,10 +132,13 @@ class Statements:
         if isinstance(wanted.what, str):
             query = self.queries.query(self.queries.resolve(wanted.what))
             notes = [Note(**note) for note in query.stored.definition["notes"]]
-            return draw(self.queries.whole_plan(query), notes)
+            return self._drawn(self.queries.whole_plan(query), notes)
         asked = compile_query(wanted.what, self.queries.columns_of)
         definer, defined = self.queries.define(asked, wanted.what.source)
-        return draw(definer.whole_plan(defined), defined.notes)
+        return self._drawn(definer.whole_plan(defined), defined.notes)
+
+    def _drawn(self, plan: Box, notes: Sequence[Note]) -> list[str]:
+        return [*draw(plan, notes), "", f"Recovery: {self.queries.recovery(plan)}"]
 
     def _lines(self, column: str, lines: list[str]) -> DataFrame:
         return self.queries.session.spark.createDataFrame([(line,) for line in lines], f"{column} STRING")

@@ -11,8 +11,10 @@ from pyspark.sql import functions as F
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.boxes.view import View
+from anabranch.diagram.progress import sources_of
 from anabranch.diagram.query import Query
 from anabranch.diagram.sql.source_text import SourceText
+from anabranch.diagram.taxonomy import Verdict, recovery_of
 from anabranch.engine.advance import Advanced, Advancer
 from anabranch.engine.define import Defined, Definer, with_stages
 from anabranch.engine.live import Live, LiveQuery
@@ -74,8 +76,19 @@ class Queries:
 
     def whole_plan(self, query: LiveQuery) -> Box:
         """A query's diagram as it is computed, with that of the stages behind it."""
+        return _whole(Live(self.log), query)
+
+    def recovery(self, box: Box) -> Verdict:
+        """How a diagram recovers, with those of the queries whose answers it reads."""
         live = Live(self.log)
-        return with_stages(query.plan, lambda keep: live.plan_of(keep, query.terms))
+        read: dict[str, Box] = {}
+        waiting = [box]
+        while waiting:
+            for name in sources_of(waiting.pop()):
+                if name in live.queries and name not in read:
+                    read[name] = _whole(live, live.queries[name])
+                    waiting.append(read[name])
+        return recovery_of(box, *read.values())
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """The columns of a stream, base or derived, as queries see them."""
@@ -229,6 +242,10 @@ class Queries:
                         raise
                     last = error  # another engine has dropped or made a query meanwhile: look again
             raise last
+
+
+def _whole(live: Live, query: LiveQuery) -> Box:
+    return with_stages(query.plan, lambda keep: live.plan_of(keep, query.terms))
 
 
 def bad_expression(refused: ExpressionRefused, source: SourceText) -> AnabranchError:
