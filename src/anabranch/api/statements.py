@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.drawing import draw
+from anabranch.diagram.limits import IDLE
 from anabranch.diagram.rewrites.known import Note
 from anabranch.diagram.sql.compile import compile_query
 from anabranch.diagram.sql.parse import parse
@@ -121,7 +122,9 @@ class Statements:
             query = self.queries.query(state.name)
             definition = query.stored.definition
             said = [("query", definition["text"]), ("archive", definition["archive"] or ""),
-                    ("revise every", f"{query.revise_every} buckets" if query.revise_every > 1 else ""),
+                    ("revise every", _every(query.revise_every)),
+                    ("revisions", str(query.limits)),
+                    ("dropped revisions", str(query.dropped) if query.limits.when else ""),
                     ("on error", str(query.on_error)),
                     ("recovery", str(self.queries.recovery(self.queries.whole_plan(query)))),
                     ("halted", (query.stored.halted or {}).get("got", ""))]  # fmt: skip
@@ -177,6 +180,12 @@ class Statements:
                     got=spark_words(error),
                     next_step="Correct the query.",
                 ) from error
+
+
+def _every(buckets: int) -> str:
+    if buckets == IDLE:
+        return "time that nothing else waits"
+    return f"{buckets} buckets" if buckets > 1 else ""
 
 
 def _not_found(error: Exception) -> str | None:

@@ -19,6 +19,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.limits import Limits
 from anabranch.diagram.query import Query
 from anabranch.diagram.rewrites import STAGE, WHOLE, Rewritten, rewrite
 from anabranch.diagram.rewrites.known import Key, Known, Note
@@ -26,6 +27,7 @@ from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.stages import boxes_of, kept_in, leaves_of
 from anabranch.engine.analysis import Analysis, schema_of
 from anabranch.engine.checks import check_expressions, refuse_windows_over_running
+from anabranch.engine.limits import check_importance
 from anabranch.engine.live import Live, LiveQuery, Terms
 from anabranch.engine.mistakes import quietly, spark_words
 from anabranch.engine.relation import Leaves
@@ -90,6 +92,7 @@ class Definer:
                 behind.append(self._stage(keep.input, known, query))
                 self.analysis.schemas[keep] = behind[-1].schema
         stage = self._stage(whole.box, known, query)
+        check_importance(self.analysis, stage.rewritten.box, query)
         notes = (*whole.notes, *(note for s in behind for note in s.rewritten.notes), *stage.rewritten.notes)
         return Defined(query, tuple(behind), stage, notes)
 
@@ -120,7 +123,10 @@ class Definer:
         derived = {
             name: query.asked
             for name, query in live.queries.items()
-            if not query.hidden and query.terms == terms and not (query.linear and self._trimmed(query))
+            if not query.hidden
+            and query.terms == terms
+            and not query.limits.cut
+            and not (query.linear and self._trimmed(query))
         }
         keyed = {
             state.name: Key(state.spec.key, state.spec.event_time)
@@ -172,6 +178,7 @@ class Definer:
             "revise_every": 1 if is_hidden(name) else query.revise_every,
             "on_error": str(query.on_error),
             "settings": self.settings,
+            "limits": (Limits(history=query.limits.history) if is_hidden(name) else query.limits).to_json(),
         }
         return NewQuery(StreamSpec(name, schema, EVENT_TIME), definition, stage.stores)
 

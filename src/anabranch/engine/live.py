@@ -12,6 +12,7 @@ from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.limits import NO_LIMITS, Limits
 from anabranch.diagram.progress import progress_of, sources_of
 from anabranch.diagram.query import OnError, Query
 from anabranch.diagram.stages import Leaf, boxes_of, core, leaves_of
@@ -46,6 +47,7 @@ class LiveQuery:
     settings: Mapping[str, str]
     on_error: OnError
     revise_every: int
+    limits: Limits = NO_LIMITS
 
     @property
     def name(self) -> str:
@@ -57,12 +59,8 @@ class LiveQuery:
 
     def asks(self, query: Query) -> bool:
         """Whether another query asks the same, in the same way."""
-        return (self.asked, self.stored.definition["archive"], self.revise_every, self.on_error) == (
-            query.box,
-            query.archive,
-            query.revise_every,
-            query.on_error,
-        )
+        mine = (self.asked, self.stored.definition["archive"], self.revise_every, self.on_error, self.limits)
+        return mine == (query.box, query.archive, query.revise_every, query.on_error, query.limits)
 
     @property
     def hidden(self) -> bool:
@@ -86,13 +84,18 @@ class LiveQuery:
     @property
     def from_changes(self) -> bool:
         """Whether its table is what it has said, added up; otherwise it is computed from partial results."""
-        return self.linear or self.pairs
+        return self.linear or self.pairs or self.limits.cut
+
+    @property
+    def dropped(self) -> int:
+        """How many revisions it has not said because they matter too little."""
+        return int(self.stored.definition.get("dropped", 0))
 
     @property
     def speculates(self) -> bool:
         """Whether it says what open units of work would change: only straight from base streams."""
         straight = all(isinstance(leaf, Source) and not leaf.messages for leaf in self.leaves)
-        return straight and not self.hidden and not self.pairs
+        return straight and not self.hidden and not self.pairs and not self.limits.cut
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -222,6 +225,7 @@ def _query(stored: StoredQuery) -> LiveQuery:
         said["settings"],
         OnError(said["on_error"]),
         said["revise_every"],
+        Limits.from_json(said.get("limits")),
     )
 
 

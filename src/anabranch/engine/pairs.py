@@ -23,6 +23,7 @@ from anabranch.engine.feeds import times_of
 from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
 from anabranch.engine.join import Moment, Sides, added, around, at_times, without_partner
 from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
+from anabranch.engine.limits import insertions
 from anabranch.engine.live import LiveQuery
 from anabranch.engine.mistakes import is_query_error
 from anabranch.engine.read import spark_schema
@@ -126,7 +127,8 @@ class _Pairing:
         if self.guard.aside:
             failing.append(rows)
             rows = _good(rows)
-        said = leaves.frame(settled(rows, self.query.columns, kinds).sql)
+        changes = settled(rows, self.query.columns, kinds)
+        said = leaves.frame((insertions(changes) if self.query.limits.ignore else changes).sql)
         return said, [leaves.frame(failed_rows(relation)) for relation in failing]
 
     def _sides(self, leaves: Leaves) -> Sides:

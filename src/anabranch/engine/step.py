@@ -60,6 +60,7 @@ class Taken:
     partials: dict[int, list[Written]] = field(default_factory=dict)  # by store, not yet committed
     halted: list[tuple[LiveQuery, AnabranchError]] = field(default_factory=list)
     opened: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by query: segments of partial results
+    dropped: dict[str, int] = field(default_factory=dict)  # by query: revisions that matter too little to be said
     changes: int = 0
 
 
@@ -218,8 +219,9 @@ class Step:
             self.taken.outputs.append(Output(state.id, draft, intent))
             self.taken.changes += 0 if query.hidden else draft.rows
         self.taken.moves.append(
-            Move("query", query.stored.id, query.stored.bucket, self.upto, released=saying.released)
-        )
+            Move("query", query.stored.id, query.stored.bucket, self.upto, released=saying.released,
+                 dropped=self.taken.dropped.get(query.name, 0))
+        )  # fmt: skip
 
     # What both share.
 
@@ -240,6 +242,10 @@ class Step:
     def note_opened(self, query: LiveQuery, choices: Mapping[Partials, Choice]) -> None:
         """Remember which segments of partial results a query has opened, for whoever wants to know."""
         self.taken.opened[query.name] = tuple(s.path for choice in choices.values() for s in choice.segments)
+
+    def note_dropped(self, query: LiveQuery, many: int) -> None:
+        """Remember how many revisions of a query are not said, to be counted with the step."""
+        self.taken.dropped[query.name] = many
 
     def _state(self, stream_id: int) -> StreamState:
         return self.log.stream_by_id(stream_id)

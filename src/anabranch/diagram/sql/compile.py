@@ -19,6 +19,7 @@ from anabranch.diagram.boxes.topn import TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Expression, Named
+from anabranch.diagram.limits import Limits
 from anabranch.diagram.query import Query
 from anabranch.diagram.sql.calls import find, none_in
 from anabranch.diagram.sql.fragment import Fragment
@@ -30,6 +31,7 @@ from anabranch.diagram.sql.statements import CreateQuery
 from anabranch.diagram.sql.tokens import Kind
 from anabranch.diagram.sql.tree import Item, Select, Shape, Tree, UnionAll, Within
 from anabranch.model.errors import AnabranchError
+from anabranch.model.time import duration_us
 
 ColumnsOf = Callable[[str], tuple[str, ...]]
 
@@ -37,7 +39,9 @@ ColumnsOf = Callable[[str], tuple[str, ...]]
 def compile_query(statement: CreateQuery, columns_of: ColumnsOf) -> Query:
     """The query that a statement asks for; `columns_of` knows the streams that there are."""
     box = _tree(statement.tree, columns_of)
-    return Query(statement.name, box, statement.archive, statement.revise_every, statement.on_error)
+    history = None if statement.history is None else duration_us(statement.history, f"query {statement.name!r}")
+    limits = Limits(statement.ignore_revisions, statement.revise_when, history)
+    return Query(statement.name, box, statement.archive, statement.revise_every, statement.on_error, limits)
 
 
 def _tree(tree: Tree, columns_of: ColumnsOf) -> Box:

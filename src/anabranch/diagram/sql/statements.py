@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anabranch.diagram.expression import Expression
 from anabranch.diagram.query import OnError
 from anabranch.diagram.sql.source_text import SourceText
 from anabranch.diagram.sql.tree import Tree
@@ -43,6 +44,9 @@ class CreateQuery(Statement):
     revise_every: int = 1
     on_error: OnError = OnError.HALT
     if_not_exists: bool = False
+    ignore_revisions: bool = False
+    revise_when: Expression | None = None
+    history: str | None = None
 
 
 @dataclass(frozen=True)
