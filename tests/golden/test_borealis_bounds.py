@@ -42,8 +42,9 @@ def test_the_second_aggregate_needs_four_hours_only() -> None:
 
 
 def test_the_same_where_the_second_reads_what_the_first_has_said() -> None:
-    second = Aggregate(Source("q", ("a",)), hours(1), (), MOST)
-    ages = {"q": age_of(chain()[0], 5 * HOUR)}
+    q = Source("q", ("a",))
+    second = Aggregate(q, hours(1), (), MOST)
+    ages: dict[Box, int] = {q: age_of(chain()[0], 5 * HOUR)}
     assert normalised(second, 10 * HOUR, ages=ages) == {second: 4 * HOUR}
 
 
@@ -79,7 +80,7 @@ def test_without_a_bound_there_is_none() -> None:
         (Aggregate(S, None, (), MOST), EVER),
         (Join((S, S), SIDES, A, 5), 5),
         (Join((S, S), SIDES, A, 5, None, True), 10),
-        (Join((S, S), SIDES, A), EVER),
+        (Join((S, S), SIDES, A), None),
     ],
 )
 def test_how_far_back_each_box_reads(box: Box, around: int | None) -> None:
@@ -87,6 +88,7 @@ def test_how_far_back_each_box_reads(box: Box, around: int | None) -> None:
 
 
 def test_a_union_brings_what_its_oldest_part_brings() -> None:
-    both = Aggregate(Union((Source("old", ("a",)), Source("new", ("a",)))), hours(1), (), MOST)
-    assert normalised(both, 10 * HOUR, ages={"old": 5 * HOUR, "new": HOUR}) == {both: 6 * HOUR}
-    assert normalised(both, 10 * HOUR, ages={"new": HOUR}) == {both: 10 * HOUR}
+    old, new = Source("old", ("a",)), Source("new", ("a",))
+    both = Aggregate(Union((old, new)), hours(1), (), MOST)
+    assert normalised(both, 10 * HOUR, ages={old: 5 * HOUR, new: HOUR}) == {both: 6 * HOUR}
+    assert normalised(both, 10 * HOUR, ages={new: HOUR}) == {both: 10 * HOUR}

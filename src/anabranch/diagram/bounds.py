@@ -2,7 +2,7 @@
 
 Most deltas need no row again: what comes through linear boxes is answered by itself, and partial results add, or
 merge. Rows are read again around a deletion under an aggregate that only merges (the rows of its pane), and
-around every row of a Join (those of the other side within the band). A box with a bound ignores a delta if rows
+around every row of a Join with a band (those of the other side within it). A box with a bound ignores a delta if rows
 that it would have to read again could lie below progress minus the bound, whether or not they are still there.
 
 Bounds are *normalised*: a box whose input brings nothing older than an age need not go back further than that age
@@ -30,7 +30,7 @@ def stretch(box: Box) -> int | None:
     match box:
         case Join():
             if box.within is None:
-                return EVER
+                return None  # it compares with all rows that there are: under a bound it could answer nothing
             # A left row without a partner is found through the rows on the right that it may have.
             return 2 * box.within if box.outer else box.within
         case Aggregate() if _only_merges(box):
@@ -46,12 +46,12 @@ def _only_merges(box: Aggregate | Partials) -> bool:
 
 
 def normalised(
-    box: Box, own: int | None, bounds: Mapping[str, int | None] | None = None, ages: Mapping[str, int] | None = None
+    box: Box, own: int | None, bounds: Mapping[str, int | None] | None = None, ages: Mapping[Box, int] | None = None
 ) -> dict[Box, int]:
     """The bounds of the boxes that read rows again, of those that have one.
 
     `own` is the bound that a query declares, `bounds` those of the queries whose diagrams it contains, by name, and
-    `ages` how old what a stream brings can be, of the streams of which that is known.
+    `ages` how old what comes out of a box can be, for the streams and other boxes of which that is known.
 
     >>> from anabranch.diagram.boxes.aggregate import Call
     >>> from anabranch.diagram.expression import Expression
@@ -68,17 +68,17 @@ def normalised(
 
 
 def age_of(
-    box: Box, own: int | None, bounds: Mapping[str, int | None] | None = None, ages: Mapping[str, int] | None = None
+    box: Box, own: int | None, bounds: Mapping[str, int | None] | None = None, ages: Mapping[Box, int] | None = None
 ) -> int:
     """How far behind progress a delta that comes out of a box can be, if rows had to be read again for it."""
     return _age(box, own, bounds or {}, ages or {}, {})
 
 
 def _age(
-    box: Box, own: int | None, bounds: Mapping[str, int | None], ages: Mapping[str, int], found: dict[Box, int]
+    box: Box, own: int | None, bounds: Mapping[str, int | None], ages: Mapping[Box, int], found: dict[Box, int]
 ) -> int:
-    if isinstance(box, Source):
-        return ages.get(box.stream, EVER)
+    if isinstance(box, Source) or box in ages:
+        return ages.get(box, EVER)
     if isinstance(box, View) and box.name in bounds:
         own = bounds[box.name]
     age = max(_age(part, own, bounds, ages, found) for part in box.inputs)

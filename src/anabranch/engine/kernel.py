@@ -22,6 +22,7 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.stages import Leaf
 from anabranch.engine.aggregates import Lowered, takes_deletions
+from anabranch.engine.bounds import Oldest, write_ignored
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.groups import Recipe, partial, prepared
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, Guard
@@ -78,12 +79,15 @@ class PartialJob:
     guard: Guard = NO_GUARD
     aside: tuple[SegmentLayout, ...] = ()  # where rows go on which an expression failed
     history: Mapping[Leaf, Feed] | None = None  # all rows of the panes, where deletions are among the new ones
+    oldest: Oldest | None = None  # deletions that are ignored, where there may be such
+    ignored: tuple[SegmentLayout, ...] = ()  # and where they go
 
 
 @dataclass(frozen=True)
 class PartialsWritten:
     partials: tuple[Written, ...]
     aside: tuple[tuple[Written, ...], ...] = ()
+    ignored: tuple[tuple[Written, ...], ...] = ()
 
 
 class Kernel(Protocol):
@@ -108,14 +112,21 @@ class SparkKernel:
             def scan(leaf: Leaf) -> Relation:
                 return self.scan(leaves, leaf, job.feeds[leaf], guard=job.guard, together=few)
 
-            rows = paned(prepare_partials(job.box, scan, job.recipe.ties, job.guard), job.box)
+            below = rows_below(job.box, scan, job.guard)
+            ignored = leaves.frame(job.oldest.ignored(below)) if job.oldest else None
+            below = job.oldest.kept(below) if job.oldest else below
+            rows = paned(prepared(below, job.box.keys, job.box.calls, job.recipe.ties, job.guard), job.box)
             keys = [key.name for key in job.box.keys]
             made = self._made(leaves, job, rows, keys)
             frame = leaves.frame(f"SELECT {listed(job.schema.names)} FROM {made.source}")
             aside = leaves.frame(failed_rows(rows)) if job.guard.aside else None
         ordered = frame.sortWithinPartitions("_bucket", "_pane", *keys)
         written = write_buckets(ordered, job.layout, job.schema, pane=job.box.pane, ordinals=False)
-        return PartialsWritten(tuple(written), tuple(tuple(write_aside(aside, layout)) for layout in job.aside))
+        return PartialsWritten(
+            tuple(written),
+            tuple(tuple(write_aside(aside, layout)) for layout in job.aside),
+            tuple(tuple(write_ignored(ignored, layout)) for layout in job.ignored),
+        )
 
     def _made(self, leaves: Leaves, job: PartialJob, rows: Relation, keys: list[str]) -> Relation:
         """Partial results of new rows; where rows have gone that they do not subtract, made again from what is left."""

@@ -27,14 +27,15 @@ Recipes = dict[tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]], Recipe]
 
 @dataclass(frozen=True)
 class Terms:
-    """Under which settings expressions are computed, and what becomes of rows on which they fail."""
+    """Under which settings expressions are computed, what becomes of rows on which they fail, and the history bound."""
 
     settings: tuple[tuple[str, str], ...]
     on_error: OnError
+    history: int | None = None
 
     @classmethod
-    def of(cls, settings: Mapping[str, str], on_error: OnError) -> Terms:
-        return cls(tuple(sorted(settings.items())), on_error)
+    def of(cls, settings: Mapping[str, str], on_error: OnError, history: int | None = None) -> Terms:
+        return cls(tuple(sorted(settings.items())), on_error, history)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class LiveQuery:
 
     @property
     def terms(self) -> Terms:
-        return Terms.of(self.settings, self.on_error)
+        return Terms.of(self.settings, self.on_error, self.limits.history)
 
     @property
     def linear(self) -> bool:
@@ -133,10 +134,11 @@ class LiveStore:
     box: Partials
     settings: Mapping[str, str]
     on_error: OnError
+    history: int | None = None
 
     @property
     def terms(self) -> Terms:
-        return Terms.of(self.settings, self.on_error)
+        return Terms.of(self.settings, self.on_error, self.history)
 
     @property
     def came(self) -> int:
@@ -231,4 +233,6 @@ def _query(stored: StoredQuery) -> LiveQuery:
 
 def _store(stored: StoredPartials) -> LiveStore:
     said = stored.definition
-    return LiveStore(stored, codec.from_json(said["box"]), said["settings"], OnError(said["on_error"]))
+    return LiveStore(
+        stored, codec.from_json(said["box"]), said["settings"], OnError(said["on_error"]), said.get("history")
+    )

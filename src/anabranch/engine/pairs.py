@@ -18,9 +18,11 @@ from anabranch.diagram.reach import EVERYTHING, Interval
 from anabranch.diagram.reach import join as joined
 from anabranch.diagram.stages import Leaf, core, leaves_of
 from anabranch.engine import settle
+from anabranch.engine.bounds import without, write_ignored
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.feeds import times_of
 from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
+from anabranch.engine.ignored import ignored_before
 from anabranch.engine.join import Moment, Sides, added, around, at_times, without_partner
 from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
 from anabranch.engine.limits import insertions
@@ -90,6 +92,10 @@ class _Pairing:
         self.guard = guard
         settings = {**query.settings, **SETTINGS} if guard.on else query.settings
         self.kernel = SparkKernel(step.session.apart(settings), step.log.root)
+        self.oldest = step.oldest(query, box)
+        if self.oldest is not None and not self.oldest.concerns(t for part in box.parts for t in self._fresh(part)):
+            self.oldest = None
+        self.ignored: list[DataFrame] = []
 
     def write(self) -> list[Written]:
         state = self.step.log.stream_by_id(self.query.stored.stream_id)
@@ -100,7 +106,8 @@ class _Pairing:
         spread = said.coalesce(1) if few else said.repartitionByRange(*settle.ORDER)
         ordered = spread.sortWithinPartitions(*settle.ORDER).select(*schema.names, "_change_type")
         written = write_buckets(ordered, layout, schema, extra=CHANGE_TYPE)
-        return [*written, *(part for frame in failed for part in write_aside(frame, layout))]
+        written += [part for frame in failed for part in write_aside(frame, layout)]
+        return [*written, *(part for frame in self.ignored for part in write_ignored(frame, layout))]
 
     def changes(self, leaves: Leaves) -> tuple[DataFrame, list[DataFrame]]:
         sides = self._sides(leaves)
@@ -136,6 +143,13 @@ class _Pairing:
         of_left, of_right = self._times()
         new = (self._new(leaves, left), self._new(leaves, right))
         every = (self._every(leaves, left, of_left), self._every(leaves, right, of_right))
+        if self.oldest is not None:
+            self.ignored = [leaves.frame(self.oldest.ignored(rows, side)) for side, rows in enumerate(new)]
+            new = (self.oldest.kept(new[0]), self.oldest.kept(new[1]))
+            every = (self.oldest.kept(every[0]), self.oldest.kept(every[1]))
+        before = ignored_before(self.step.log, leaves, self.query, joined([*of_left, *of_right]))
+        if before is not None:
+            every = (without(every[0], before, 0), without(every[1], before, 1))
         return Sides(new, every, self.query.came)
 
     def _new(self, leaves: Leaves, part: Box) -> Relation:

@@ -17,6 +17,7 @@ from anabranch.diagram.sql.source_text import SourceText
 from anabranch.diagram.taxonomy import Verdict, recovery_of
 from anabranch.engine.advance import Advanced, Advancer
 from anabranch.engine.define import Defined, Definer, with_stages
+from anabranch.engine.ignored import ignored_rows
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused
 from anabranch.engine.read import dataframe
@@ -228,6 +229,11 @@ class Queries:
         tentative = tentative.withColumn("_position", F.lit(None).cast("bigint"))
         both = stable.withColumn("_feed", F.lit(0)).unionByName(tentative)
         return both.orderBy("_bucket", "_feed", "_ordinal").drop("_feed")
+
+    def ignored(self, name: str) -> DataFrame:
+        """What a query has ignored, because rows beyond its history bound would have to be read again."""
+        state = self.log.stream(self.query(self.resolve(name)).name)
+        return ignored_rows(self.log, self.session.spark, state)
 
     # Advancing.
 

@@ -20,16 +20,17 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.progress import progress_of, sources_of
+from anabranch.diagram.progress import progress_into, progress_of, sources_of
 from anabranch.diagram.query import OnError
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.analysis import Analysis
+from anabranch.engine.bounds import Oldest, oldest
 from anabranch.engine.emit import Written
 from anabranch.engine.feeds import Feeds, times_of
 from anabranch.engine.guard import SETTINGS, Guard
 from anabranch.engine.kept import Choice
-from anabranch.engine.kernel import Feed, PartialJob, SparkKernel, failed_rows, prepare_partials
+from anabranch.engine.kernel import Feed, PartialJob, PartialsWritten, SparkKernel, failed_rows, prepare_partials
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
 from anabranch.engine.pairs import failing_pair, say_pairs
@@ -146,16 +147,32 @@ class Step:
             recipe = Analysis(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
         again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
         history = {leaf: self.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
-        job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history)
+        oldest = self.oldest(store, store.box) if again else None
+        users = [query for query in self.live.users_of(store) if not query.halted]
+        if oldest is not None and not oldest.concerns(t for f in feeds.values() for t in times_of(f.plan.segments)):
+            oldest = None
+        ignored = tuple(self.layout(self._state(query.stored.stream_id)) for query in users) if oldest else ()
+        job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history,
+                         oldest=oldest, ignored=ignored)  # fmt: skip
         try:
-            return list(kernel.partials(job).partials)
+            done = kernel.partials(job)
         except Exception as error:
             guard = Guard(store.on_error)
             if not guard.on or not is_query_error(error):
                 raise
-            return self._guarded(store, job, guard)
+            done = self._guarded(store, job, guard)
+        for query, written in zip(users, done.ignored, strict=False):
+            self._set_aside(query, written)
+        return list(done.partials)
 
-    def _guarded(self, store: LiveStore, job: PartialJob, guard: Guard) -> list[Written]:
+    def oldest(self, reader: LiveQuery | LiveStore, box: Box) -> Oldest | None:
+        """What a box of a reader ignores in this step."""
+        buckets = [number for number in self.feeds.buckets if number > reader.came]
+        names = sources_of(box)
+        before = {number: progress_into(box, self.progress_at(names, number - 1)) for number in buckets}
+        return oldest(self.live, box, reader.terms, buckets, before, new=reader.stored.bucket is None)
+
+    def _guarded(self, store: LiveStore, job: PartialJob, guard: Guard) -> PartialsWritten:
         """The same job again, with expressions that fail row by row."""
         kernel = SparkKernel(self.session.apart({**store.settings, **SETTINGS}), self.log.root)
         users = [query for query in self.live.users_of(store) if not query.halted]
@@ -163,7 +180,7 @@ class Step:
         done = kernel.partials(replace(job, guard=guard, aside=aside))
         for query, written in zip(users, done.aside, strict=False):
             self._set_aside(query, written)
-        return list(done.partials)
+        return done
 
     def _set_aside(self, query: LiveQuery, aside: Sequence[Written]) -> None:
         for part in aside:

@@ -1,0 +1,140 @@
+"""History bounds on queries: what would need rows beyond them is ignored, shown, and left out of the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from tests.engine.test_limits import at, facts, replay_is_the_table, rows
+
+MOST = "SELECT k, max(v) AS m, count(*) AS c, cq_close(*) AS t FROM s <SLICES '1 minute'> GROUP BY k"
+
+
+def instant(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def ignored(engine: ab.Engine, name: str) -> list[tuple[str, dict[str, Any]]]:
+    found = engine.ignored(name).orderBy("_bucket", "_event_time").collect()
+    return [(row._change_type, json.loads(row.row)) for row in found]
+
+
+def delete(*gone: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**row, "_change_type": "delete"} for row in gone]
+
+
+def insert(*new: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**row, "_change_type": "insert"} for row in new]
+
+
+def play(engine: ab.Engine, create: str, *, retain: bool = False) -> None:
+    """Deletions of a window's greatest value, in time and too late, and insertions that are late."""
+    history = "" if "HISTORY" in create else "HISTORY '2 minutes'"
+    engine.sql(f"CREATE STREAM s (k STRING, v INT, ts TIMESTAMP) EVENT TIME ts {history}")
+    engine.sql(create)
+    s = engine.stream("s")
+    s.append([*rows(0.5, v=9), *rows(0.6, v=5), *rows(1.5)])
+    engine.advance()
+    s.append(delete(*rows(0.5, v=9)))
+    engine.advance()
+    s.append(rows(5.5))
+    engine.advance()
+    if retain:
+        assert s.retain().rows > 0, "the rows of the first minutes are gone"
+    s.append([*insert(*rows(0.7, v=7)), *delete(*rows(0.6, v=5)), *insert(*rows(5.6, v=3))])
+    engine.advance()
+    s.append([*delete(*rows(0.7, v=7)), *delete(*rows(5.6, v=3)), *insert(*rows(6.5))])
+    engine.advance()
+
+
+CASES = [(f"CREATE STREAM q HISTORY '2 minutes' AS {MOST}", False), (f"CREATE STREAM q AS {MOST}", True)]
+
+
+@pytest.mark.parametrize(("create", "retain"), CASES, ids=["of the query", "of the stream, and its files are gone"])
+def test_deletions_out_of_reach_are_ignored_and_the_rest_is_right(engine: ab.Engine, create: str, retain: bool) -> None:
+    play(engine, create, retain=retain)
+    found = [(change, row["v"]) for change, row in ignored(engine, "q")]
+    # The first deletion was within the bound. One whose row is gone from the stream never becomes a delta.
+    assert found == ([("delete", 7)] if retain else [("delete", 5), ("delete", 7)])
+    shown = sorted((row.t.minute, row.m, row.c) for row in engine.table("q").collect())
+    # A batch over all rows and deletions but those two; the late insertion counts.
+    assert shown == [(1, 7, 2), (2, 1, 1), (6, 1, 1)]
+    replay_is_the_table(engine, "q")
+    assert facts(engine, "q")["ignored"] == str(len(found))
+    why = engine.ignored("q").first()
+    assert why is not None
+    assert "2 minutes behind progress" in why._reason
+
+
+def test_what_adds_and_subtracts_ignores_nothing(engine: ab.Engine) -> None:
+    create = "CREATE STREAM q HISTORY '2 minutes' AS SELECT sum(v) AS m, cq_close(*) AS t FROM s <SLICES '1 minute'>"
+    play(engine, create)
+    assert ignored(engine, "q") == []
+    assert sorted((row.t.minute, row.m) for row in engine.table("q").collect()) == [(2, 1), (6, 1)], "all is taken"
+    assert "ignored" not in facts(engine, "q")
+    assert facts(engine, "q")["history"] == "2 minutes"
+
+
+Row = tuple[int, float]
+
+
+def said_by(left: list[Row], right: list[Row], *, outer: bool, progress: float) -> Iterator[tuple[Row, Row | None]]:
+    """What a join within one minute says, over rows that are known."""
+    for l in left:  # noqa: E741
+        partners = [r for r in right if r[0] == l[0] and abs(r[1] - l[1]) <= 1]
+        yield from ((l, r) for r in partners)
+        if outer and not partners and l[1] + 1 < progress:
+            yield l, None
+
+
+def minutes(row: Any, name: str) -> Row | None:
+    time = row[name]
+    if time is None:
+        return None
+    moment = time.replace(tzinfo=UTC) if isinstance(time, datetime) else instant(time)
+    return row["id"], round((moment - at(0)) / timedelta(minutes=1), 3)
+
+
+@pytest.mark.parametrize("outer", [False, True], ids=["inner", "left"])
+def test_rows_of_a_join_out_of_reach_are_ignored_then_and_later(engine: ab.Engine, outer: bool) -> None:
+    for name in "ab":
+        engine.sql(f"CREATE STREAM {name} (id INT, t{name} TIMESTAMP) EVENT TIME t{name}")
+    kind = "LEFT JOIN" if outer else "JOIN"
+    engine.sql(
+        f"CREATE STREAM q HISTORY '3 minutes' AS SELECT a.id, ta, tb FROM a {kind} b ON a.id = b.id WITHIN '1 minute'"
+    )
+    given: dict[str, list[Row]] = {"a": [], "b": []}
+
+    def append(name: str, *moments: float) -> None:
+        given[name] += [(1, moment) for moment in moments]
+        engine.stream(name).append([{"id": 1, f"t{name}": at(moment)} for moment in moments])
+
+    append("a", 10)
+    append("b", 10)
+    engine.advance()
+    append("a", 7.5, 9.2)  # the first is out of reach: what it pairs with may be more than 3 minutes old
+    append("b", 8.2)
+    engine.advance()
+    append("b", 8.3, 9.3)  # and it is no partner later
+    append("a", 8.5)
+    engine.advance()
+    append("a", 12)
+    append("b", 12)
+    engine.advance()
+    for change, row in ignored(engine, "q"):
+        assert change == "insert"
+        side = "a" if "ta" in row else "b"
+        gone = minutes(row, f"t{side}")
+        assert gone is not None
+        given[side].remove(gone)
+    assert (1, 7.5) not in given["a"]
+    assert (1, 9.2) in given["a"]
+    expected = sorted(said_by(given["a"], given["b"], outer=outer, progress=12), key=str)
+    shown = [(minutes(row, "ta"), minutes(row, "tb")) for row in engine.table("q").collect()]
+    assert sorted(shown, key=str) == expected
+    replay_is_the_table(engine, "q")
