@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.diagram.boxes.partials import Partials
+from anabranch.engine.bounds import bound_of
+from anabranch.engine.live import Live
 from tests.engine.test_limits import at, facts, replay_is_the_table, rows
 
 MOST = "SELECT k, max(v) AS m, count(*) AS c, cq_close(*) AS t FROM s <SLICES '1 minute'> GROUP BY k"
@@ -80,6 +83,16 @@ def test_what_adds_and_subtracts_ignores_nothing(engine: ab.Engine) -> None:
     assert facts(engine, "q")["history"] == "2 minutes"
 
 
+def test_a_bound_upstream_limits_what_is_needed_downstream(engine: ab.Engine) -> None:
+    engine.sql("CREATE STREAM s (v INT, ts TIMESTAMP) EVENT TIME ts")
+    engine.sql("CREATE STREAM one HISTORY '5 hours' AS SELECT max(v) AS v FROM s <SLICES '2 hours'>")
+    engine.sql("CREATE STREAM two HISTORY '10 hours' AS SELECT max(v) AS v FROM one <SLICES '1 hour'>")
+    live = Live(engine._log)
+    for name, hours in (("one", 5), ("two", 4)):
+        (box,) = (b for b in live.queries[name].plan.walk() if isinstance(b, Partials))
+        assert bound_of(live, box, live.queries[name].terms) == hours * 3_600_000_000
+
+
 Row = tuple[int, float]
 
 
@@ -137,4 +150,5 @@ def test_rows_of_a_join_out_of_reach_are_ignored_then_and_later(engine: ab.Engin
     expected = sorted(said_by(given["a"], given["b"], outer=outer, progress=12), key=str)
     shown = [(minutes(row, "ta"), minutes(row, "tb")) for row in engine.table("q").collect()]
     assert sorted(shown, key=str) == expected
+    assert ignored(engine, "n") == ignored(engine, "q"), "also by a stage behind a query"
     replay_is_the_table(engine, "q")

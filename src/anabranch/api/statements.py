@@ -26,7 +26,6 @@ from anabranch.diagram.sql.statements import (
     Snapshot,
     Statement,
 )
-from anabranch.engine.ignored import count_ignored
 from anabranch.engine.mistakes import quietly, spark_words
 from anabranch.engine.queries import Queries
 from anabranch.log.log import Log, StreamState
@@ -124,7 +123,7 @@ class Statements:
             definition = query.stored.definition
             said = [("query", definition["text"]), ("archive", definition["archive"] or ""),
                     ("history", duration_text(query.limits.history)),
-                    ("ignored", str(count_ignored(self.log, state) or "")),
+                    ("ignored", str(self.queries.ignored_count(query) or "")),
                     ("revise every", _every(query.revise_every)),
                     ("revisions", str(query.limits)),
                     ("dropped revisions", str(query.dropped) if query.limits.when else ""),

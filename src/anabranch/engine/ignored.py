@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from anabranch.diagram.reach import Interval
 from anabranch.engine.bounds import IGNORED
 from anabranch.engine.kept import meets
-from anabranch.engine.live import LiveQuery
+from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation
@@ -26,19 +26,26 @@ def _segments(log: Log, state: StreamState) -> list[Segment]:
     return [logged.segment for logged in plan.segments]
 
 
+def _of_all(log: Log, live: Live, query: LiveQuery) -> list[Segment]:
+    """What a query has ignored, and the stages behind it that nobody can name."""
+    own = _segments(log, log.stream_by_id(query.stored.stream_id))
+    behind = [stage for stage in live.inputs_of(query.plan, query.terms) if stage.hidden]
+    return [*own, *(segment for stage in behind for segment in _of_all(log, live, stage))]
+
+
 def _frame(log: Log, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
     schema = spark_schema(IGNORED).add("_bucket", T.LongType())
     paths = [literal_path(str(log.root / segment.path)) for segment in segments]
     return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 
 
-def ignored_rows(log: Log, spark: SparkSession, state: StreamState) -> DataFrame:
+def ignored_rows(log: Log, spark: SparkSession, live: Live, query: LiveQuery) -> DataFrame:
     """What a query has ignored, because rows beyond its history bound would have to be read again."""
-    return _frame(log, spark, _segments(log, state)).select(*_SHOWN)
+    return _frame(log, spark, _of_all(log, live, query)).select(*_SHOWN)
 
 
-def count_ignored(log: Log, state: StreamState) -> int:
-    return sum(segment.rows for segment in _segments(log, state))
+def count_ignored(log: Log, live: Live, query: LiveQuery) -> int:
+    return sum(segment.rows for segment in _of_all(log, live, query))
 
 
 def ignored_before(log: Log, leaves: Leaves, query: LiveQuery, times: Sequence[Interval]) -> Relation | None:

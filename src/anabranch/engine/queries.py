@@ -17,7 +17,7 @@ from anabranch.diagram.sql.source_text import SourceText
 from anabranch.diagram.taxonomy import Verdict, recovery_of
 from anabranch.engine.advance import Advanced, Advancer
 from anabranch.engine.define import Defined, Definer, with_stages
-from anabranch.engine.ignored import ignored_rows
+from anabranch.engine.ignored import count_ignored, ignored_rows
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused
 from anabranch.engine.read import dataframe
@@ -232,8 +232,10 @@ class Queries:
 
     def ignored(self, name: str) -> DataFrame:
         """What a query has ignored, because rows beyond its history bound would have to be read again."""
-        state = self.log.stream(self.query(self.resolve(name)).name)
-        return ignored_rows(self.log, self.session.spark, state)
+        return ignored_rows(self.log, self.session.spark, Live(self.log), self.query(self.resolve(name)))
+
+    def ignored_count(self, query: LiveQuery) -> int:
+        return count_ignored(self.log, Live(self.log), query)
 
     # Advancing.
 
