@@ -1,7 +1,8 @@
 """Deltas that a box ignores, because rows beyond its history bound would have to be read again (BOREALIS 3.3).
 
 The bound is logical: what is ignored depends on event times and on progress before the bucket, never on which files
-are still there. Progress only rises, so a pane that is out of reach stays so. A row that a Join ignores is no
+are still there. That holds for a deletion from a stream without a key too, which must find the row that it
+removes. Progress only rises, so a pane that is out of reach stays so. A row that a Join ignores is no
 partner later either: where such rows were set aside before, they are taken off the side that is read again.
 """
 
@@ -72,17 +73,21 @@ class Oldest:
         return any(low - (stretch(self.box) or 0) < last for low, _ in times)
 
     @property
+    def beyond(self) -> str:
+        """Whether rows that would have to be read again for a row could lie beyond the bound."""
+        cases = " ".join(f"WHEN {bucket}L THEN {limit}L" for bucket, limit in self.limits)
+        return f"COALESCE({self._first_read()} < CASE _bucket {cases} END, FALSE)"
+
+    @property
     def condition(self) -> str:
         """Whether a row that came in one of the buckets is ignored."""
-        cases = " ".join(f"WHEN {bucket}L THEN {limit}L" for bucket, limit in self.limits)
-        first = self._first_read()
-        deletion = "_weight < 0 AND " if isinstance(self.box, Partials) else ""
-        return f"COALESCE({deletion}{first} < CASE _bucket {cases} END, FALSE)"
+        only = "_weight < 0 AND " if isinstance(self.box, Partials | Source) else ""
+        return f"({only}{self.beyond})"
 
     def _first_read(self) -> str:
         """The earliest event time at which rows would have to be read again."""
         if not isinstance(self.box, Partials):
-            return f"UNIX_MICROS(_event_time) - {stretch(self.box)}L"
+            return f"UNIX_MICROS(_event_time) - {stretch(self.box) or 0}L"
         if self.box.pane is None:
             return f"-{EVER}L"
         return f"UNIX_MICROS(_event_time) - PMOD(UNIX_MICROS(_event_time), {self.box.pane}L)"
@@ -109,6 +114,17 @@ def _json(rows: Relation) -> str:
 
 def hash_of(rows: Relation) -> str:
     return f"XXHASH64(UNIX_MICROS(_event_time), {_json(rows)})"  # maps have no hash of their own
+
+
+def oldest_of_stream(leaf: Source, history: int | None, before: Mapping[int, int | None]) -> Oldest | None:
+    """Which deletions from a stream without a key are ignored: those of rows that it need not hold any more.
+
+    `before` is the progress before each bucket.
+    """
+    if history is None:
+        return None
+    limits = tuple((number, progress - history) for number, progress in before.items() if progress is not None)
+    return Oldest(leaf, history, limits) if limits else None
 
 
 def oldest(

@@ -61,6 +61,7 @@ class Feed:
     # Deletions have come, and equal rows must be added up: all that there are at these event times is in the plan.
     resolved: bool = False
     since: int | None = None  # of what they come to, only what comes after this bucket
+    oldest: Oldest | None = None  # deletions of rows beyond the stream's history bound, which are ignored
 
     @property
     def rows(self) -> int:
@@ -216,6 +217,11 @@ def _resolved(rows: Relation, feed: Feed) -> Relation:
     """How often each row is there after every bucket, as differences; never less than not at all."""
     content = ["_event_time", *rows.columns]
     by = listed(content)
+    beyond = ""
+    if feed.oldest is not None:  # what was there cannot be known: what comes is new, and what goes is ignored
+        late = f"FROM {rows.source} WHERE {feed.oldest.beyond} AND _weight > 0"
+        beyond = f" UNION ALL SELECT {by}, CAST(NULL AS BIGINT), _bucket, CAST(_weight AS BIGINT) {late}"
+        rows = replace(rows, sql=f"SELECT * FROM {rows.source} WHERE NOT {feed.oldest.beyond}")
     buckets = [bound.bucket for bound in feed.bounds]
     counts = ", ".join(
         f"GREATEST(COALESCE(SUM(_weight) FILTER (WHERE _bucket <= {bucket}L), 0), 0) AS _w{n}"
@@ -226,7 +232,7 @@ def _resolved(rows: Relation, feed: Feed) -> Relation:
     items = ", ".join(f"NAMED_STRUCT('_bucket', {bucket}L, '_weight', {weight})" for bucket, weight in wanted)
     listing = f"INLINE(FILTER(ARRAY({items}), i -> i._weight <> 0))"
     inner = f"SELECT {by}, {counts} FROM {rows.source} GROUP BY {by}"
-    sql = f"SELECT {by}, CAST(NULL AS BIGINT) AS _of, {listing} FROM ({inner})"
+    sql = f"SELECT {by}, CAST(NULL AS BIGINT) AS _of, {listing} FROM ({inner}){beyond}"
     return replace(rows, sql=sql, carried=("_event_time", "_of", "_bucket", "_weight"))
 
 

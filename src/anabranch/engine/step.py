@@ -25,12 +25,20 @@ from anabranch.diagram.query import OnError
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.analysis import Analysis
-from anabranch.engine.bounds import Oldest, oldest
+from anabranch.engine.bounds import Oldest, oldest, write_ignored
 from anabranch.engine.emit import Written
 from anabranch.engine.feeds import Feeds, times_of
 from anabranch.engine.guard import SETTINGS, Guard
 from anabranch.engine.kept import Choice
-from anabranch.engine.kernel import Feed, PartialJob, PartialsWritten, SparkKernel, failed_rows, prepare_partials
+from anabranch.engine.kernel import (
+    SMALL,
+    Feed,
+    PartialJob,
+    PartialsWritten,
+    SparkKernel,
+    failed_rows,
+    prepare_partials,
+)
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
 from anabranch.engine.pairs import failing_pair, say_pairs
@@ -134,6 +142,7 @@ class Step:
                 progress=self._progress(sources_of(store.box), bucket, store.box), cause={"panes": panes},
             )  # fmt: skip
             self.taken.outputs.append(Output(store.stored.stream_id, draft, self._intent_of(store.stored.stream_id)))
+        self._ignore_at_source(users, feeds)
         self.taken.partials[store.stored.id] = list(written)
         self.taken.moves.append(Move("store", store.stored.id, store.stored.bucket, self.upto))
         self._read(reader_of(store.stored), feeds)
@@ -164,6 +173,18 @@ class Step:
         for query, written in zip(users, done.ignored, strict=False):
             self._set_aside(query, written)
         return list(done.partials)
+
+    def _ignore_at_source(self, queries: Sequence[LiveQuery], feeds: Mapping[Leaf, Feed]) -> None:
+        """Set aside the deletions of rows beyond the history bound of a stream without a key."""
+        for leaf, feed in feeds.items():
+            if feed.oldest is None or not feed.oldest.concerns(times_of(feed.plan.segments)):
+                continue
+            kernel = SparkKernel(self.session.apart(queries[0].settings), self.log.root)
+            with Leaves(kernel.spark) as leaves:
+                rows = kernel.scan(leaves, leaf, replace(feed, resolved=False), together=feed.rows < SMALL)
+                frame = leaves.frame(feed.oldest.ignored(rows))
+            for query in queries:
+                self._set_aside(query, write_ignored(frame, self.layout(self._state(query.stored.stream_id))))
 
     def oldest(self, reader: LiveQuery | LiveStore, box: Box) -> Oldest | None:
         """What a box of a reader ignores in this step."""
@@ -213,6 +234,7 @@ class Step:
         except Exception as error:
             self._halt([query], error, feeds, None)
             return
+        self._ignore_at_source([query], feeds)
         self._say(query, saying)
         self._read(reader_of(query.stored), feeds)
 
