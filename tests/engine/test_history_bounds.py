@@ -40,6 +40,7 @@ def play(engine: ab.Engine, create: str, *, retain: bool = False) -> None:
     history = "" if "HISTORY" in create else "HISTORY '2 minutes'"
     engine.sql(f"CREATE STREAM s (k STRING, v INT, ts TIMESTAMP) EVENT TIME ts {history}")
     engine.sql(create)
+    engine.sql(create.replace("STREAM q", "STREAM sums").replace("max(v)", "sum(v)"))
     s = engine.stream("s")
     s.append([*rows(0.5, v=9), *rows(0.6, v=5), *rows(1.5)])
     engine.advance()
@@ -68,12 +69,17 @@ def test_deletions_out_of_reach_are_ignored_and_the_rest_is_right(engine: ab.Eng
     assert shown == [(1, 7, 2), (2, 1, 1), (6, 1, 1)]
     replay_is_the_table(engine, "q")
     assert facts(engine, "q")["ignored"] == str(len(found))
+    if not retain:  # what adds and subtracts needs no row again
+        assert ignored(engine, "sums") == []
+        assert sorted((row.t.minute, row.m) for row in engine.table("sums").collect()) == [(2, 1), (6, 1)]
+        assert facts(engine, "sums")["history"] == "2 minutes"
+        assert "ignored" not in facts(engine, "sums")
     why = engine.ignored("q").first()
     assert why is not None
     assert "2 minutes behind progress" in why._reason
 
 
-@pytest.mark.parametrize("retain", [False, True], ids=["held", "gone"])
+@pytest.mark.parametrize("retain", [pytest.param(False, marks=pytest.mark.proof), True], ids=["held", "gone"])
 def test_a_deletion_of_a_row_that_a_stream_need_not_hold_is_ignored_by_all(engine: ab.Engine, retain: bool) -> None:
     engine.sql("CREATE STREAM s (k STRING, v INT, ts TIMESTAMP) EVENT TIME ts HISTORY '2 minutes'")
     engine.sql("CREATE STREAM q AS SELECT count(*) AS c FROM s")
@@ -92,15 +98,6 @@ def test_a_deletion_of_a_row_that_a_stream_need_not_hold_is_ignored_by_all(engin
         "the row that is not known to be gone, and the late one"
     )
     assert sorted(row.v for row in engine.table("each").collect()) == [8, 9]
-
-
-def test_what_adds_and_subtracts_ignores_nothing(engine: ab.Engine) -> None:
-    create = "CREATE STREAM q HISTORY '2 minutes' AS SELECT sum(v) AS m, cq_close(*) AS t FROM s <SLICES '1 minute'>"
-    play(engine, create)
-    assert ignored(engine, "q") == []
-    assert sorted((row.t.minute, row.m) for row in engine.table("q").collect()) == [(2, 1), (6, 1)], "all is taken"
-    assert "ignored" not in facts(engine, "q")
-    assert facts(engine, "q")["history"] == "2 minutes"
 
 
 def test_a_bound_upstream_limits_what_is_needed_downstream(engine: ab.Engine) -> None:
@@ -133,14 +130,15 @@ def minutes(row: Any, name: str) -> Row | None:
     return row["id"], round((moment - at(0)) / timedelta(minutes=1), 3)
 
 
-@pytest.mark.parametrize("outer", [False, True], ids=["inner", "left"])
+@pytest.mark.parametrize("outer", [False, pytest.param(True, marks=pytest.mark.proof)], ids=["inner", "left"])
 def test_rows_of_a_join_out_of_reach_are_ignored_then_and_later(engine: ab.Engine, outer: bool) -> None:
     for name in "ab":
         engine.sql(f"CREATE STREAM {name} (id INT, t{name} TIMESTAMP) EVENT TIME t{name}")
     kind = "LEFT JOIN" if outer else "JOIN"
     pairs = f"SELECT a.id, ta, tb FROM a {kind} b ON a.id = b.id WITHIN '1 minute'"
     engine.sql(f"CREATE STREAM q HISTORY '3 minutes' AS {pairs}")
-    engine.sql(f"CREATE STREAM n HISTORY '3 minutes' AS SELECT count(*) AS c FROM ({pairs}) <SLICES '1 minute'>")
+    if not outer:
+        engine.sql(f"CREATE STREAM n HISTORY '3 minutes' AS SELECT count(*) AS c FROM ({pairs}) <SLICES '1 minute'>")
     given: dict[str, list[Row]] = {"a": [], "b": []}
 
     def append(name: str, *moments: float) -> None:
@@ -170,5 +168,5 @@ def test_rows_of_a_join_out_of_reach_are_ignored_then_and_later(engine: ab.Engin
     expected = sorted(said_by(given["a"], given["b"], outer=outer, progress=12), key=str)
     shown = [(minutes(row, "ta"), minutes(row, "tb")) for row in engine.table("q").collect()]
     assert sorted(shown, key=str) == expected
-    assert ignored(engine, "n") == ignored(engine, "q"), "also by a stage behind a query"
+    assert outer or ignored(engine, "n") == ignored(engine, "q"), "also by a stage behind a query"
     replay_is_the_table(engine, "q")
