@@ -268,6 +268,13 @@ class Engine:
         self._require_open()
         return self._sinks.states()
 
+    def ignored(self, name: str) -> DataFrame:
+        """What a query has ignored because of its history bound: `row` as JSON, `_change_type`, `_event_time`,
+        `_bucket`, and why in `_reason`.
+        """
+        self._require_open()
+        return self._queries.ignored(name)
+
     def create_view(self, name: str, stream: str, start: ViewEnd = None, end: ViewEnd = None) -> View:
         """Name a range of a stream, fixed or moving; what it covers is kept from retention.
 

@@ -82,9 +82,23 @@ class BoundFlow:
         """The rows of both, duplicates and all."""
         return BoundFlow(self.flow.union(_flow_of(other, "union()")), self.queries)
 
-    def create(self, name: str, *, archive: str | None = None, revise_every: int = 1, on_error: str = "halt") -> None:
-        """Create the query as a stream of this name."""
-        query = self.flow.query(name, archive=archive, revise_every=revise_every, on_error=on_error)
+    def create(
+        self,
+        name: str,
+        *,
+        archive: str | None = None,
+        revise_every: int | str = 1,
+        on_error: str = "halt",
+        on_revision: str = "say",
+        revise_when: str | None = None,
+        history: Duration | None = None,
+    ) -> None:
+        """Create the query as a stream of this name.
+
+        Revisions are said every so many buckets, or, with `revise_every="idle"`, when nothing else waits;
+        `on_revision="ignore"` leaves them out, `revise_when="abs(new.c - old.c) > 10"` those that matter little.
+        """
+        query = self.flow.query(name, archive, revise_every, on_error, on_revision, revise_when, history)
         self.queries.create(query, SourceText(f"-- {name}, in the fluent form", name, is_statement=False))
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
 from anabranch.connectors.sinks import Sinks
+from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.drawing import draw
+from anabranch.diagram.limits import IDLE
 from anabranch.diagram.rewrites.known import Note
 from anabranch.diagram.sql.compile import compile_query
 from anabranch.diagram.sql.parse import parse
@@ -156,8 +159,13 @@ class Statements:
             query = self.queries.query(state.name)
             definition = query.stored.definition
             said = [("query", definition["text"]), ("archive", definition["archive"] or ""),
-                    ("revise every", f"{query.revise_every} buckets" if query.revise_every > 1 else ""),
+                    ("history", duration_text(query.limits.history)),
+                    ("ignored", str(self.queries.ignored_count(query) or "")),
+                    ("revise every", _every(query.revise_every)),
+                    ("revisions", str(query.limits)),
+                    ("dropped revisions", str(query.dropped) if query.limits.when else ""),
                     ("on error", str(query.on_error)),
+                    ("recovery", str(self.queries.recovery(self.queries.whole_plan(query)))),
                     ("halted", (query.stored.halted or {}).get("got", ""))]  # fmt: skip
         return [(name, value) for name, value in [*said, ("progress", instant_text(state.progress))] if value]
 
@@ -166,10 +174,13 @@ class Statements:
         if isinstance(wanted.what, str):
             query = self.queries.query(self.queries.resolve(wanted.what))
             notes = [Note(**note) for note in query.stored.definition["notes"]]
-            return draw(self.queries.whole_plan(query), notes)
+            return self._drawn(self.queries.whole_plan(query), notes)
         asked = compile_query(wanted.what, self.queries.columns_of)
         definer, defined = self.queries.define(asked, wanted.what.source)
-        return draw(definer.whole_plan(defined), defined.notes)
+        return self._drawn(definer.whole_plan(defined), defined.notes)
+
+    def _drawn(self, plan: Box, notes: Sequence[Note]) -> list[str]:
+        return [*draw(plan, notes), "", f"Recovery: {self.queries.recovery(plan)}"]
 
     def _lines(self, column: str, lines: list[str]) -> DataFrame:
         return self.queries.session.spark.createDataFrame([(line,) for line in lines], f"{column} STRING")
@@ -208,6 +219,12 @@ class Statements:
                     got=spark_words(error),
                     next_step="Correct the query.",
                 ) from error
+
+
+def _every(buckets: int) -> str:
+    if buckets == IDLE:
+        return "time that nothing else waits"
+    return f"{buckets} buckets" if buckets > 1 else ""
 
 
 def _not_found(error: Exception) -> str | None:

@@ -268,6 +268,11 @@ class Stream:
             plan = replace(plan, spec=replace(plan.spec, schema=Schema(QUARANTINE.fields[:1])))
         return quarantined(self._session.spark, plan, self._log.root)
 
+    @property
+    def dropped_revisions(self) -> int:
+        """How many revisions a query has not said because they matter too little (`REVISE WHEN`)."""
+        return 0 if self._state.role == "base" else self._queries.query(self.name).dropped
+
     def runs(self, newest: int | None = None) -> list[RunHeader]:
         """The headers of the log in order, or of its newest few."""
         _position(newest, "newest=")

@@ -36,6 +36,11 @@ def draw(box: Box, notes: Sequence[Note] = ()) -> list[str]:
     return lines
 
 
+def headline(box: Box) -> str:
+    """A box in one line."""
+    return _words(box)[0]
+
+
 def _boxes(box: Box, first: str, rest: str) -> Iterator[tuple[str, str]]:
     for at, line in enumerate(_words(box)):
         yield (first if at == 0 else rest) + line, _phase(box) if at == 0 else ""

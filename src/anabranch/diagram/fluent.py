@@ -13,6 +13,7 @@ from anabranch.diagram.boxes.join import Join, Side
 from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.view import View
+from anabranch.diagram.limits import IDLE, Limits
 from anabranch.diagram.query import OnError, Query
 from anabranch.diagram.sql.calls import none_in
 from anabranch.diagram.sql.compile import check_sides, shaped, union, where
@@ -20,6 +21,7 @@ from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.durations import make_resampling, make_row_window, make_window
 from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.grammar import item
+from anabranch.diagram.sql.limits import importance
 from anabranch.diagram.sql.scope import Scope
 from anabranch.diagram.sql.tokens import Kind
 from anabranch.diagram.sql.tree import Item, Shape, WindowClause
@@ -168,18 +170,30 @@ class Flow:
         return Side(self.name, box.columns)
 
     def query(
-        self, name: str, archive: str | None = None, revise_every: int = 1, on_error: str | OnError = OnError.HALT
+        self,
+        name: str,
+        archive: str | None = None,
+        revise_every: int | str = 1,
+        on_error: str | OnError = OnError.HALT,
+        on_revision: str = "say",
+        revise_when: str | None = None,
+        history: Duration | None = None,
     ) -> Query:
         """The query under a name, as `CREATE STREAM name AS` gives it."""
         check_name(name, "stream")
         if archive is not None:
             check_name(archive, "table")
-        if not isinstance(revise_every, int) or isinstance(revise_every, bool) or revise_every < 1:
-            raise _wrong("revise_every=", "a number of buckets, at least 1", repr(revise_every), "Pass a positive int.")
+        every = IDLE if revise_every == "idle" else revise_every
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            need = "a number of buckets, at least 1, or 'idle'"
+            raise _wrong("revise_every=", need, repr(revise_every), "Pass a positive int.")
         choices = [str(choice) for choice in OnError]
         if not isinstance(on_error, str) or on_error.lower() not in choices:
             raise _wrong("on_error=", f"one of {', '.join(choices)}", repr(on_error), "Pass one of these.")
-        return Query(name, self._settled("query()"), archive, revise_every, OnError(on_error.lower()))
+        limits = _limits(on_revision, revise_when, history)
+        if limits.ignore and (limits.when is not None or every > 1):
+            raise _wrong("on_revision=", "either 'ignore' or a time to say revisions", "both", "Leave one out.")
+        return Query(name, self._settled("query()"), archive, every, OnError(on_error.lower()), limits)
 
     @property
     def _scope(self) -> Scope:
@@ -196,6 +210,14 @@ class Flow:
             pending = "window()" if self.over is not None else "groupBy()"
             raise _wrong(place, f"agg() after {pending}", "no agg()", 'Say what to compute: agg("count(*) AS c").')
         return self.box
+
+
+def _limits(on_revision: str, revise_when: str | None, history: Duration | None) -> Limits:
+    if on_revision not in ("say", "ignore"):
+        raise _wrong("on_revision=", "say or ignore", repr(on_revision), "Pass one of these.")
+    when = None if revise_when is None else importance(_expression(revise_when, "revise_when="))
+    bound = None if history is None else duration_us(history, "history=")
+    return Limits(on_revision == "ignore", when, bound)
 
 
 def _items(texts: tuple[str, ...], place: str) -> tuple[Item, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.limits import NO_LIMITS, Limits
 
 
 class OnError(StrEnum):
@@ -25,3 +26,4 @@ class Query:
     archive: str | None = None
     revise_every: int = 1
     on_error: OnError = OnError.HALT
+    limits: Limits = NO_LIMITS

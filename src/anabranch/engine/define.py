@@ -19,6 +19,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.limits import Limits
 from anabranch.diagram.query import Query
 from anabranch.diagram.rewrites import STAGE, WHOLE, Rewritten, rewrite
 from anabranch.diagram.rewrites.known import Key, Known, Note
@@ -26,6 +27,7 @@ from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.stages import boxes_of, kept_in, leaves_of
 from anabranch.engine.analysis import Analysis, schema_of
 from anabranch.engine.checks import check_expressions, refuse_windows_over_running
+from anabranch.engine.limits import check_importance
 from anabranch.engine.live import Live, LiveQuery, Terms
 from anabranch.engine.mistakes import quietly, spark_words
 from anabranch.engine.relation import Leaves
@@ -80,7 +82,7 @@ class Definer:
 
     def define(self, query: Query) -> Defined:
         """Rewrite a query and find its types; raises what Spark refuses, at its place."""
-        terms = Terms.of(self.settings, query.on_error)
+        terms = Terms.of(self.settings, query.on_error, query.limits.history)
         known = self._known(terms)
         whole = self._whole(query, known)
         refuse_windows_over_running(whole.box, query)
@@ -90,6 +92,7 @@ class Definer:
                 behind.append(self._stage(keep.input, known, query))
                 self.analysis.schemas[keep] = behind[-1].schema
         stage = self._stage(whole.box, known, query)
+        check_importance(self.analysis, stage.rewritten.box, query)
         notes = (*whole.notes, *(note for s in behind for note in s.rewritten.notes), *stage.rewritten.notes)
         return Defined(query, tuple(behind), stage, notes)
 
@@ -120,7 +123,10 @@ class Definer:
         derived = {
             name: query.asked
             for name, query in live.queries.items()
-            if not query.hidden and query.terms == terms and not (query.linear and self._trimmed(query))
+            if not query.hidden
+            and query.terms == terms
+            and not query.limits.cut
+            and not (query.linear and self._trimmed(query))
         }
         keyed = {
             state.name: Key(state.spec.key, state.spec.event_time)
@@ -139,7 +145,7 @@ class Definer:
             check_expressions(self.analysis, leaves, box)
             answer = self._analysed(leaves, self.analysis.answer(leaves, box).sql, query)
             schema = schema_of(answer, box.columns, f"stream {query.name!r}")
-        terms = Terms.of(self.settings, query.on_error)
+        terms = Terms.of(self.settings, query.on_error, query.limits.history)
         numbers = {s.box: number for number, s in self.live.stores.items() if s.terms == terms}
         stores: list[int | NewStore] = []
         for part in dict.fromkeys(b for b in boxes_of(box) if isinstance(b, Partials)):
@@ -162,7 +168,7 @@ class Definer:
 
     def whole_plan(self, defined: Defined) -> Box:
         """A query's diagram as it will be computed, with that of the stages behind it."""
-        terms = Terms.of(self.settings, defined.query.on_error)
+        terms = Terms.of(self.settings, defined.query.on_error, defined.query.limits.history)
         new = {Keep(stage.asked): stage.rewritten.box for stage in defined.behind}
         return with_stages(defined.plan, lambda keep: new.get(keep) or self.live.plan_of(keep, terms))
 
@@ -176,12 +182,13 @@ class Definer:
             "revise_every": 1 if is_hidden(name) else query.revise_every,
             "on_error": str(query.on_error),
             "settings": self.settings,
+            "limits": (Limits(history=query.limits.history) if is_hidden(name) else query.limits).to_json(),
         }
         return NewQuery(StreamSpec(name, schema, EVENT_TIME), definition, stage.stores)
 
     def _reads(self, stage: Stage, asked: Box, query: Query) -> dict[str, int | None]:
         """The streams that a stage reads or was defined on, with their numbers; stages that are new have none yet."""
-        terms = Terms.of(self.settings, query.on_error)
+        terms = Terms.of(self.settings, query.on_error, query.limits.history)
         found: dict[str, int | None] = {}
         for leaf in [*leaves_of(stage.rewritten.box), *(b for b in asked.walk() if isinstance(b, Source))]:
             if isinstance(leaf, Source):
@@ -197,6 +204,7 @@ class Definer:
             made = self.analysis.partial_rows(leaves, box)
             schema = schema_of(leaves.frame(made.sql), made.carried, f"partial results of {query.name!r}")
         definition = {"box": codec.to_json(box), "settings": self.settings, "on_error": str(query.on_error)}
+        definition["history"] = query.limits.history
         return NewStore(schema, "_pane", definition)
 
     def _analysed(self, leaves: Leaves, sql: str, query: Query) -> DataFrame:
@@ -222,5 +230,6 @@ def with_stages(box: Box, plan_of: Callable[[Keep], Box]) -> Box:
 
 def stage_name(asked: Box, settings: Mapping[str, str], query: Query) -> str:
     """The name of a stage: what it computes, so that equal ones are one."""
-    said = json.dumps([codec.to_json(asked), sorted(settings.items()), str(query.on_error)], sort_keys=True)
+    history = [] if query.limits.history is None else [query.limits.history]
+    said = json.dumps([codec.to_json(asked), sorted(settings.items()), str(query.on_error), *history], sort_keys=True)
     return f"rows.{hashlib.sha256(said.encode()).hexdigest()[:16]}"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf
+from anabranch.engine.bounds import oldest_of_stream
 from anabranch.engine.kept import meets
 from anabranch.engine.kernel import Feed
 from anabranch.engine.live import Live, LiveQuery, LiveStore
@@ -63,7 +64,7 @@ class Feeds:
         feed = Feed(self.log.plan(leaf.stream, wanted), bounds)
         if leaf.messages or not stream.revised_by(bounds[-1].end):
             return feed
-        every = self._held(stream, times_of(feed.plan.segments), bounds)
+        every = self._held(leaf, reader, times_of(feed.plan.segments), bounds)
         return replace(every, since=bounds[0].bucket - 1)
 
     def history(self, leaf: Leaf, reader: LiveQuery | LiveStore, times: Sequence[Interval]) -> Feed:
@@ -78,7 +79,7 @@ class Feeds:
             return replace(feed, plan=ReadPlan(stream.spec, ReadRange(), (*found, *fresh)))
         assert isinstance(leaf, Source)
         stream = self.live.stream(leaf.stream)
-        return self._held(stream, times, self._bounds(stream, reader, first))
+        return self._held(leaf, reader, times, self._bounds(stream, reader, first))
 
     def _bounds(self, stream: StreamState, reader: LiveQuery | LiveStore, first: int) -> tuple[Bounds, ...]:
         bounds = self.log.register.bounds_after(stream.id, reader.came, self.upto)
@@ -88,15 +89,28 @@ class Feeds:
             bounds = [Bounds(first, 0, before.end, before.progress), *later]
         return tuple(bounds)
 
-    def _held(self, stream: StreamState, times: Sequence[Interval], bounds: tuple[Bounds, ...]) -> Feed:
+    def _held(
+        self, leaf: Source, reader: LiveQuery | LiveStore, times: Sequence[Interval], bounds: tuple[Bounds, ...]
+    ) -> Feed:
         """What a base stream holds at some event times; positions before the given bounds are in bucket 0."""
+        stream = self.live.stream(leaf.stream)
         end = bounds[-1].end if bounds else self.log.register.bounds_at(stream.id, self.upto).end
         start = bounds[0].start if bounds else end
         found = self.log.plan_panes(stream, times)
         held = tuple(s for s in found if s.first_position is None or s.first_position <= end)
         revised = stream.revised_by(end)
         plan = ReadPlan(stream.spec, ReadRange(last_position=end), held)
-        return Feed(plan, (Bounds(0, 0, start, None), *bounds), revised, resolved=revised)
+        oldest = oldest_of_stream(leaf, stream.spec.history, self._before(stream, reader, bounds)) if revised else None
+        return Feed(plan, (Bounds(0, 0, start, None), *bounds), revised, resolved=revised, oldest=oldest)
+
+    def _before(
+        self, stream: StreamState, reader: LiveQuery | LiveStore, bounds: Sequence[Bounds]
+    ) -> dict[int, int | None]:
+        """The progress of a stream before each bucket; a reader that is new has all that there is in its first."""
+        if stream.spec.history is None:
+            return {}
+        later = bounds[1:] if reader.stored.bucket is None else bounds
+        return {b.bucket: self.log.register.bounds_at(stream.id, b.bucket - 1).progress for b in later}
 
     def _said(self, query: LiveQuery, since: int | None, first: int) -> Feed:
         """What a query has said after a bucket, in earlier steps and in this one."""

@@ -22,6 +22,7 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.stages import Leaf
 from anabranch.engine.aggregates import Lowered, takes_deletions
+from anabranch.engine.bounds import Oldest, write_ignored
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.groups import Recipe, partial, prepared
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, Guard
@@ -60,6 +61,7 @@ class Feed:
     # Deletions have come, and equal rows must be added up: all that there are at these event times is in the plan.
     resolved: bool = False
     since: int | None = None  # of what they come to, only what comes after this bucket
+    oldest: Oldest | None = None  # deletions of rows beyond the stream's history bound, which are ignored
 
     @property
     def rows(self) -> int:
@@ -78,12 +80,15 @@ class PartialJob:
     guard: Guard = NO_GUARD
     aside: tuple[SegmentLayout, ...] = ()  # where rows go on which an expression failed
     history: Mapping[Leaf, Feed] | None = None  # all rows of the panes, where deletions are among the new ones
+    oldest: Oldest | None = None  # deletions that are ignored, where there may be such
+    ignored: tuple[SegmentLayout, ...] = ()  # and where they go
 
 
 @dataclass(frozen=True)
 class PartialsWritten:
     partials: tuple[Written, ...]
     aside: tuple[tuple[Written, ...], ...] = ()
+    ignored: tuple[tuple[Written, ...], ...] = ()
 
 
 class Kernel(Protocol):
@@ -108,14 +113,21 @@ class SparkKernel:
             def scan(leaf: Leaf) -> Relation:
                 return self.scan(leaves, leaf, job.feeds[leaf], guard=job.guard, together=few)
 
-            rows = paned(prepare_partials(job.box, scan, job.recipe.ties, job.guard), job.box)
+            below = rows_below(job.box, scan, job.guard)
+            ignored = leaves.frame(job.oldest.ignored(below)) if job.oldest else None
+            below = job.oldest.kept(below) if job.oldest else below
+            rows = paned(prepared(below, job.box.keys, job.box.calls, job.recipe.ties, job.guard), job.box)
             keys = [key.name for key in job.box.keys]
             made = self._made(leaves, job, rows, keys)
             frame = leaves.frame(f"SELECT {listed(job.schema.names)} FROM {made.source}")
             aside = leaves.frame(failed_rows(rows)) if job.guard.aside else None
         ordered = frame.sortWithinPartitions("_bucket", "_pane", *keys)
         written = write_buckets(ordered, job.layout, job.schema, pane=job.box.pane, ordinals=False)
-        return PartialsWritten(tuple(written), tuple(tuple(write_aside(aside, layout)) for layout in job.aside))
+        return PartialsWritten(
+            tuple(written),
+            tuple(tuple(write_aside(aside, layout)) for layout in job.aside),
+            tuple(tuple(write_ignored(ignored, layout)) for layout in job.ignored),
+        )
 
     def _made(self, leaves: Leaves, job: PartialJob, rows: Relation, keys: list[str]) -> Relation:
         """Partial results of new rows; where rows have gone that they do not subtract, made again from what is left."""
@@ -205,6 +217,11 @@ def _resolved(rows: Relation, feed: Feed) -> Relation:
     """How often each row is there after every bucket, as differences; never less than not at all."""
     content = ["_event_time", *rows.columns]
     by = listed(content)
+    beyond = ""
+    if feed.oldest is not None:  # what was there cannot be known: what comes is new, and what goes is ignored
+        late = f"FROM {rows.source} WHERE {feed.oldest.beyond} AND _weight > 0"
+        beyond = f" UNION ALL SELECT {by}, CAST(NULL AS BIGINT), _bucket, CAST(_weight AS BIGINT) {late}"
+        rows = replace(rows, sql=f"SELECT * FROM {rows.source} WHERE NOT {feed.oldest.beyond}")
     buckets = [bound.bucket for bound in feed.bounds]
     counts = ", ".join(
         f"GREATEST(COALESCE(SUM(_weight) FILTER (WHERE _bucket <= {bucket}L), 0), 0) AS _w{n}"
@@ -215,7 +232,7 @@ def _resolved(rows: Relation, feed: Feed) -> Relation:
     items = ", ".join(f"NAMED_STRUCT('_bucket', {bucket}L, '_weight', {weight})" for bucket, weight in wanted)
     listing = f"INLINE(FILTER(ARRAY({items}), i -> i._weight <> 0))"
     inner = f"SELECT {by}, {counts} FROM {rows.source} GROUP BY {by}"
-    sql = f"SELECT {by}, CAST(NULL AS BIGINT) AS _of, {listing} FROM ({inner})"
+    sql = f"SELECT {by}, CAST(NULL AS BIGINT) AS _of, {listing} FROM ({inner}){beyond}"
     return replace(rows, sql=sql, carried=("_event_time", "_of", "_bucket", "_weight"))
 
 

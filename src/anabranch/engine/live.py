@@ -11,6 +11,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.limits import NO_LIMITS, Limits
 from anabranch.diagram.progress import progress_of, sources_of
 from anabranch.diagram.query import OnError, Query
 from anabranch.diagram.stages import Leaf, Reread, boxes_of, core, leaves_of
@@ -25,14 +26,15 @@ Recipes = dict[tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]], Recipe]
 
 @dataclass(frozen=True)
 class Terms:
-    """Under which settings expressions are computed, and what becomes of rows on which they fail."""
+    """Under which settings expressions are computed, what becomes of rows on which they fail, and the history bound."""
 
     settings: tuple[tuple[str, str], ...]
     on_error: OnError
+    history: int | None = None
 
     @classmethod
-    def of(cls, settings: Mapping[str, str], on_error: OnError) -> Terms:
-        return cls(tuple(sorted(settings.items())), on_error)
+    def of(cls, settings: Mapping[str, str], on_error: OnError, history: int | None = None) -> Terms:
+        return cls(tuple(sorted(settings.items())), on_error, history)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class LiveQuery:
     settings: Mapping[str, str]
     on_error: OnError
     revise_every: int
+    limits: Limits = NO_LIMITS
 
     @property
     def name(self) -> str:
@@ -56,12 +59,8 @@ class LiveQuery:
 
     def asks(self, query: Query) -> bool:
         """Whether another query asks the same, in the same way."""
-        return (self.asked, self.stored.definition["archive"], self.revise_every, self.on_error) == (
-            query.box,
-            query.archive,
-            query.revise_every,
-            query.on_error,
-        )
+        mine = (self.asked, self.stored.definition["archive"], self.revise_every, self.on_error, self.limits)
+        return mine == (query.box, query.archive, query.revise_every, query.on_error, query.limits)
 
     @property
     def hidden(self) -> bool:
@@ -70,7 +69,7 @@ class LiveQuery:
 
     @property
     def terms(self) -> Terms:
-        return Terms.of(self.settings, self.on_error)
+        return Terms.of(self.settings, self.on_error, self.limits.history)
 
     @property
     def linear(self) -> bool:
@@ -85,13 +84,18 @@ class LiveQuery:
     @property
     def from_changes(self) -> bool:
         """Whether its table is what it has said, added up; otherwise it is computed from partial results."""
-        return self.linear or self.rereads
+        return self.linear or self.rereads or self.limits.cut
+
+    @property
+    def dropped(self) -> int:
+        """How many revisions it has not said because they matter too little."""
+        return int(self.stored.definition.get("dropped", 0))
 
     @property
     def speculates(self) -> bool:
         """Whether it says what open units of work would change: only straight from base streams."""
         straight = all(isinstance(leaf, Source) and not leaf.messages for leaf in self.leaves)
-        return straight and not self.hidden and not self.rereads
+        return straight and not self.hidden and not self.rereads and not self.limits.cut
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -129,10 +133,11 @@ class LiveStore:
     box: Partials
     settings: Mapping[str, str]
     on_error: OnError
+    history: int | None = None
 
     @property
     def terms(self) -> Terms:
-        return Terms.of(self.settings, self.on_error)
+        return Terms.of(self.settings, self.on_error, self.history)
 
     @property
     def came(self) -> int:
@@ -221,9 +226,12 @@ def _query(stored: StoredQuery) -> LiveQuery:
         said["settings"],
         OnError(said["on_error"]),
         said["revise_every"],
+        Limits.from_json(said.get("limits")),
     )
 
 
 def _store(stored: StoredPartials) -> LiveStore:
     said = stored.definition
-    return LiveStore(stored, codec.from_json(said["box"]), said["settings"], OnError(said["on_error"]))
+    return LiveStore(
+        stored, codec.from_json(said["box"]), said["settings"], OnError(said["on_error"]), said.get("history")
+    )

@@ -10,7 +10,9 @@ from anabranch.diagram.progress import has_event_time
 from anabranch.diagram.query import OnError
 from anabranch.diagram.reach import EVERYTHING, Interval
 from anabranch.diagram.reach import join as joined
+from anabranch.engine.bounds import without
 from anabranch.engine.guard import NO_GUARD, Guard
+from anabranch.engine.ignored import ignored_before
 from anabranch.engine.join import Sides, added, around, without_partner
 from anabranch.engine.relation import Leaves, Relation
 from anabranch.engine.reread import Rereading, good
@@ -49,6 +51,13 @@ class Pairing(Rereading):
         of_left, of_right = self._times()
         new = (self.new(leaves, left), self.new(leaves, right))
         every = (self.every(leaves, left, of_left), self.every(leaves, right, of_right))
+        if self.oldest is not None:
+            self.ignored = [leaves.frame(self.oldest.ignored(rows, side)) for side, rows in enumerate(new)]
+            new = (self.oldest.kept(new[0]), self.oldest.kept(new[1]))
+            every = (self.oldest.kept(every[0]), self.oldest.kept(every[1]))
+        before = ignored_before(self.step.log, leaves, self.query, joined([*of_left, *of_right]))
+        if before is not None:
+            every = (without(every[0], before, 0), without(every[1], before, 1))
         return Sides(new, every, self.query.came)
 
     def _times(self) -> list[tuple[Interval, ...]]:

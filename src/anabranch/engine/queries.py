@@ -12,10 +12,13 @@ from pyspark.sql import functions as F
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.boxes.view import View
+from anabranch.diagram.progress import sources_of
 from anabranch.diagram.query import Query
 from anabranch.diagram.sql.source_text import SourceText
+from anabranch.diagram.taxonomy import Verdict, recovery_of
 from anabranch.engine.advance import Advanced, Advancer
 from anabranch.engine.define import Defined, Definer, with_stages
+from anabranch.engine.ignored import count_ignored, ignored_rows
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused
 from anabranch.engine.pieces import Cursor, Pieces
@@ -83,8 +86,19 @@ class Queries:
 
     def whole_plan(self, query: LiveQuery) -> Box:
         """A query's diagram as it is computed, with that of the stages behind it."""
+        return _whole(Live(self.log), query)
+
+    def recovery(self, box: Box) -> Verdict:
+        """How a diagram recovers, with those of the queries whose answers it reads."""
         live = Live(self.log)
-        return with_stages(query.plan, lambda keep: live.plan_of(keep, query.terms))
+        read: dict[str, Box] = {}
+        waiting = [box]
+        while waiting:
+            for name in sources_of(waiting.pop()):
+                if name in live.queries and name not in read:
+                    read[name] = _whole(live, live.queries[name])
+                    waiting.append(read[name])
+        return recovery_of(box, *read.values())
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """The columns of a stream, base or derived, as queries see them."""
@@ -242,6 +256,13 @@ class Queries:
             readers.append(Pieces(self.log, self.session, feed, rests))
         return Subscription(self.log, state, readers, follow=follow, name=known_as)
 
+    def ignored(self, name: str) -> DataFrame:
+        """What a query has ignored, because rows beyond its history bound would have to be read again."""
+        return ignored_rows(self.log, self.session.spark, Live(self.log), self.query(self.resolve(name)))
+
+    def ignored_count(self, query: LiveQuery) -> int:
+        return count_ignored(self.log, Live(self.log), query)
+
     # Advancing.
 
     def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
@@ -255,6 +276,10 @@ class Queries:
                         raise
                     last = error  # another engine has dropped or made a query meanwhile: look again
             raise last
+
+
+def _whole(live: Live, query: LiveQuery) -> Box:
+    return with_stages(query.plan, lambda keep: live.plan_of(keep, query.terms))
 
 
 def bad_expression(refused: ExpressionRefused, source: SourceText) -> AnabranchError:

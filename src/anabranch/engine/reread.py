@@ -20,10 +20,12 @@ from anabranch.diagram.query import OnError
 from anabranch.diagram.reach import BEGINNING, END, Interval, join
 from anabranch.diagram.stages import Leaf, core, leaves_of
 from anabranch.engine import settle
+from anabranch.engine.bounds import write_ignored
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.feeds import times_of
 from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
 from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
+from anabranch.engine.limits import insertions
 from anabranch.engine.live import LiveQuery
 from anabranch.engine.mistakes import is_query_error
 from anabranch.engine.moment import Moment
@@ -54,6 +56,10 @@ class Rereading:
         self.moments = [Moment(n, progress_into(self.core, step.progress_at(query.sources, n))) for n in numbers]
         settings = {**query.settings, **SETTINGS} if guard.on else query.settings
         self.kernel = SparkKernel(step.session.apart(settings), step.log.root)
+        self.oldest = step.oldest(query, self.core)
+        if self.oldest is not None and not self.oldest.concerns(t for p in self.core.inputs for t in self.fresh(p)):
+            self.oldest = None
+        self.ignored: list[DataFrame] = []  # what is beyond the history bound
 
     # What each kind of box says for itself.
 
@@ -103,7 +109,8 @@ class Rereading:
         spread = said.coalesce(1) if few else said.repartitionByRange(*settle.ORDER)
         ordered = spread.sortWithinPartitions(*settle.ORDER).select(*schema.names, "_change_type")
         written = write_buckets(ordered, layout, schema, extra=CHANGE_TYPE)
-        return [*written, *(part for frame in failed for part in write_aside(frame, layout))]
+        written += [part for frame in failed for part in write_aside(frame, layout)]
+        return [*written, *(part for frame in self.ignored for part in write_ignored(frame, layout))]
 
     def changes(self, leaves: Leaves) -> tuple[DataFrame, list[DataFrame]]:
         """What is said, and rows that are set aside."""
@@ -117,7 +124,8 @@ class Rereading:
         if self.guard.aside:
             failing = [*failing, answer]
             answer = good(answer)
-        said = leaves.frame(settled(answer, self.query.columns, kinds).sql)
+        changes = settled(answer, self.query.columns, kinds)
+        said = leaves.frame((insertions(changes) if self.query.limits.ignore else changes).sql)
         return said, [leaves.frame(failed_rows(relation)) for relation in failing]
 
     def new(self, leaves: Leaves, part: Box) -> Relation:

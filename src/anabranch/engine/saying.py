@@ -32,6 +32,7 @@ from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, SETTINGS, Guard
 from anabranch.engine.kept import Choice, Shelf
 from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
+from anabranch.engine.limits import Tally, important, insertions, last_said
 from anabranch.engine.live import LiveQuery
 from anabranch.engine.mistakes import is_query_error
 from anabranch.engine.read import spark_schema
@@ -64,6 +65,7 @@ class Comparison:
     versions: tuple[Version, ...]
     emissions: tuple[Emission, ...]
     released: int
+    changed: tuple[Interval, ...] = ()  # the event times at which the versions may differ
 
 
 def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparison:
@@ -73,6 +75,7 @@ def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparis
     for bucket in buckets:
         # The first answer of all leaves nothing to defer.
         released = last_release is None or bucket.release or bucket.number - last_release >= query.revise_every
+        released &= last_release is None or not _says_once(query)
         releases.append(released)
         last_release = bucket.number if released else last_release
     start = query.stored.released if came is not None and any(releases) else came
@@ -88,7 +91,13 @@ def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparis
         emissions.append(Emission(bucket.number, at[bucket.number], said, released))
         said = at[bucket.number] if released else said
     assert last_release is not None
-    return Comparison(tuple(versions), tuple(emissions), last_release)
+    return Comparison(tuple(versions), tuple(emissions), buckets[-1].number if _says_once(query) else last_release)
+
+
+def _says_once(query: LiveQuery) -> bool:
+    """Whether windows are said as they close and never again."""
+    top = top_aggregate(query.plan)
+    return query.limits.ignore and top is not None and top.window is not None
 
 
 def say_groups(step: Step, query: LiveQuery) -> Saying:
@@ -98,6 +107,7 @@ def say_groups(step: Step, query: LiveQuery) -> Saying:
     if not changed:
         return Saying(released=compared.released)
     ranges = needed(query.plan, changed)
+    compared = replace(compared, changed=changed)
     try:
         written = _difference(step, query, compared, ranges, NO_GUARD)
     except Exception as error:
@@ -113,6 +123,8 @@ def _changed(step: Step, query: LiveQuery, compared: Comparison) -> tuple[Interv
     def touched(box: Partials) -> Sequence[Interval]:
         if first is NOTHING_SAID:
             return EVERYTHING
+        if _says_once(query):
+            return ()
         new = [pane for part in step.fresh(query, box) for pane in (part.panes or EVERYTHING)]
         return [*new, *_earlier(step, query, box, first.bucket)]
 
@@ -156,13 +168,21 @@ def _difference(
             return replace(read, fresh=shelf.fresh(box, choices[box], new), together=little)
 
         answers = Answers(compared.versions, kept, shelf.recipe, guard)
-        said = leaves.frame(changes_between(answers, query, compared.emissions, state.spec.schema).sql)
+        changes = changes_between(answers, query, compared.emissions, state.spec.schema)
+        if query.limits.when is not None:
+            before = last_said(step.log, leaves, query, compared.changed)
+            changes = important(changes, before, query, spark_schema(state.spec.schema), guard)
+        elif query.limits.ignore:
+            changes = insertions(changes)
+        tally = Tally(query)
+        said = tally.left(leaves.frame(changes.sql))
         failed = leaves.frame(_failed(answers, query, compared.emissions)) if guard.aside else None
     step.note_opened(query, choices)
     windowed = closes_of(query, compared.versions) is not None
     spread = _spread(spark, said, choices.values()) if windowed and not few else said.coalesce(1)
     ordered = spread.sortWithinPartitions(*ORDER).select(*state.spec.schema.names, "_change_type")
     written = write_buckets(ordered, step.layout(state), state.spec.schema, extra=CHANGE_TYPE)
+    step.note_dropped(query, tally.dropped)
     return [*written, *write_aside(failed, step.layout(state))]
 
 
@@ -266,7 +286,8 @@ def _rows(step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed], guard: Guard
             changes = f"SELECT {listed([*names, *order[1:]])}, '{ChangeType.INSERT}' AS _change_type FROM {good.source}"
         else:
             order = settle.ORDER
-            changes = settled(good, query.columns, spark_schema(state.spec.schema)).sql
+            settling = settled(good, query.columns, spark_schema(state.spec.schema))
+            changes = (insertions(settling) if query.limits.ignore else settling).sql
         said = leaves.frame(changes)
         failed = leaves.frame(failed_rows(rows)) if guard.aside else None
     spread = said.coalesce(1) if few else said.repartitionByRange(*order)

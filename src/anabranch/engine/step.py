@@ -20,16 +20,25 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.progress import progress_of, sources_of
+from anabranch.diagram.progress import progress_into, progress_of, sources_of
 from anabranch.diagram.query import OnError
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.analysis import Analysis
+from anabranch.engine.bounds import Oldest, oldest, write_ignored
 from anabranch.engine.emit import Written
 from anabranch.engine.feeds import Feeds, times_of
 from anabranch.engine.guard import SETTINGS, Guard
 from anabranch.engine.kept import Choice
-from anabranch.engine.kernel import Feed, PartialJob, SparkKernel, failed_rows, prepare_partials
+from anabranch.engine.kernel import (
+    SMALL,
+    Feed,
+    PartialJob,
+    PartialsWritten,
+    SparkKernel,
+    failed_rows,
+    prepare_partials,
+)
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
 from anabranch.engine.relation import Leaves, Relation
@@ -60,6 +69,7 @@ class Taken:
     partials: dict[int, list[Written]] = field(default_factory=dict)  # by store, not yet committed
     halted: list[tuple[LiveQuery, AnabranchError]] = field(default_factory=list)
     opened: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by query: segments of partial results
+    dropped: dict[str, int] = field(default_factory=dict)  # by query: revisions that matter too little to be said
     changes: int = 0
 
 
@@ -132,6 +142,7 @@ class Step:
                 progress=self._progress(sources_of(store.box), bucket, store.box), cause={"panes": panes},
             )  # fmt: skip
             self.taken.outputs.append(Output(store.stored.stream_id, draft, self._intent_of(store.stored.stream_id)))
+        self._ignore_at_source(users, feeds)
         self.taken.partials[store.stored.id] = list(written)
         self.taken.moves.append(Move("store", store.stored.id, store.stored.bucket, self.upto))
         self._read(reader_of(store.stored), feeds)
@@ -145,16 +156,44 @@ class Step:
             recipe = Analysis(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
         again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
         history = {leaf: self.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
-        job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history)
+        oldest = self.oldest(store, store.box) if again else None
+        users = [query for query in self.live.users_of(store) if not query.halted]
+        if oldest is not None and not oldest.concerns(t for f in feeds.values() for t in times_of(f.plan.segments)):
+            oldest = None
+        ignored = tuple(self.layout(self._state(query.stored.stream_id)) for query in users) if oldest else ()
+        job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history,
+                         oldest=oldest, ignored=ignored)  # fmt: skip
         try:
-            return list(kernel.partials(job).partials)
+            done = kernel.partials(job)
         except Exception as error:
             guard = Guard(store.on_error)
             if not guard.on or not is_query_error(error):
                 raise
-            return self._guarded(store, job, guard)
+            done = self._guarded(store, job, guard)
+        for query, written in zip(users, done.ignored, strict=False):
+            self._set_aside(query, written)
+        return list(done.partials)
 
-    def _guarded(self, store: LiveStore, job: PartialJob, guard: Guard) -> list[Written]:
+    def _ignore_at_source(self, queries: Sequence[LiveQuery], feeds: Mapping[Leaf, Feed]) -> None:
+        """Set aside the deletions of rows beyond the history bound of a stream without a key."""
+        for leaf, feed in feeds.items():
+            if feed.oldest is None or not feed.oldest.concerns(times_of(feed.plan.segments)):
+                continue
+            kernel = SparkKernel(self.session.apart(queries[0].settings), self.log.root)
+            with Leaves(kernel.spark) as leaves:
+                rows = kernel.scan(leaves, leaf, replace(feed, resolved=False), together=feed.rows < SMALL)
+                frame = leaves.frame(feed.oldest.ignored(rows))
+            for query in queries:
+                self._set_aside(query, write_ignored(frame, self.layout(self._state(query.stored.stream_id))))
+
+    def oldest(self, reader: LiveQuery | LiveStore, box: Box) -> Oldest | None:
+        """What a box of a reader ignores in this step."""
+        buckets = [number for number in self.feeds.buckets if number > reader.came]
+        names = sources_of(box)
+        before = {number: progress_into(box, self.progress_at(names, number - 1)) for number in buckets}
+        return oldest(self.live, box, reader.terms, buckets, before, new=reader.stored.bucket is None)
+
+    def _guarded(self, store: LiveStore, job: PartialJob, guard: Guard) -> PartialsWritten:
         """The same job again, with expressions that fail row by row."""
         kernel = SparkKernel(self.session.apart({**store.settings, **SETTINGS}), self.log.root)
         users = [query for query in self.live.users_of(store) if not query.halted]
@@ -162,7 +201,7 @@ class Step:
         done = kernel.partials(replace(job, guard=guard, aside=aside))
         for query, written in zip(users, done.aside, strict=False):
             self._set_aside(query, written)
-        return list(done.partials)
+        return done
 
     def _set_aside(self, query: LiveQuery, aside: Sequence[Written]) -> None:
         for part in aside:
@@ -195,6 +234,7 @@ class Step:
         except Exception as error:
             self._halt([query], error, feeds, None)
             return
+        self._ignore_at_source([query], feeds)
         self._say(query, saying)
         self._read(reader_of(query.stored), feeds)
 
@@ -218,8 +258,9 @@ class Step:
             self.taken.outputs.append(Output(state.id, draft, intent))
             self.taken.changes += 0 if query.hidden else draft.rows
         self.taken.moves.append(
-            Move("query", query.stored.id, query.stored.bucket, self.upto, released=saying.released)
-        )
+            Move("query", query.stored.id, query.stored.bucket, self.upto, released=saying.released,
+                 dropped=self.taken.dropped.get(query.name, 0))
+        )  # fmt: skip
 
     # What both share.
 
@@ -240,6 +281,10 @@ class Step:
     def note_opened(self, query: LiveQuery, choices: Mapping[Partials, Choice]) -> None:
         """Remember which segments of partial results a query has opened, for whoever wants to know."""
         self.taken.opened[query.name] = tuple(s.path for choice in choices.values() for s in choice.segments)
+
+    def note_dropped(self, query: LiveQuery, many: int) -> None:
+        """Remember how many revisions of a query are not said, to be counted with the step."""
+        self.taken.dropped[query.name] = many
 
     def _state(self, stream_id: int) -> StreamState:
         return self.log.stream_by_id(stream_id)

@@ -33,7 +33,17 @@ def table_of_query(log: Log, live: Live, spark: SparkSession, query: LiveQuery, 
     state = log.stream_by_id(query.stored.stream_id)
     if query.from_changes:
         rows = net(changes_of(log, spark, state, None, None), query.columns)
-        return rows.withColumn("_open", F.lit(False)) if include_open else rows
+        if not include_open:
+            return rows
+        rows = rows.withColumn("_open", F.lit(False))
+        if query.linear or query.rereads:
+            return rows
+        return rows.unionAll(_answer(log, live, spark, query, include_open=True).where("_open"))
+    return _answer(log, live, spark, query, include_open=include_open)
+
+
+def _answer(log: Log, live: Live, spark: SparkSession, query: LiveQuery, *, include_open: bool) -> DataFrame:
+    """The answer of a query now, from partial results."""
     bucket = query.stored.bucket if query.stored.bucket is not None else -1
     progress = {s: live.progress_at(s, bucket) for s in query.sources}
     version = Version(bucket, progress, open=include_open)

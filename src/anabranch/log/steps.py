@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -42,6 +43,7 @@ class Move:
     before: int | None
     after: int
     released: int | None = None  # queries: revisions are said up to this bucket
+    dropped: int = 0  # queries: revisions that were not said, because they matter too little
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ def _move(connection: sa.Connection, move: Move) -> None:
             got="one that was dropped" if found is None else f"bucket {found.bucket}",
             next_step="Advance again; nothing was committed.",
         )
-    values = {"bucket": move.after}
+    values: dict[str, Any] = {"bucket": move.after}
     if move.kind == "query" and move.released is not None:
         values["released"] = move.released
+    if move.dropped:
+        said = connection.execute(sa.select(table.c.definition).where(table.c.id == move.id)).scalar_one()
+        values["definition"] = {**said, "dropped": said.get("dropped", 0) + move.dropped}
     connection.execute(table.update().where(table.c.id == move.id).values(**values))

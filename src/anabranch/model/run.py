@@ -53,10 +53,11 @@ class ChangeType(StrEnum):
 
 
 class Role(StrEnum):
-    """What a segment holds: the rows of its run, or rows refused by it and kept beside the stream."""
+    """What a segment holds: the rows of its run, or rows refused by it, or ignored, and kept beside the stream."""
 
     ROWS = "rows"
     QUARANTINE = "quarantine"
+    IGNORED = "ignored"
 
 
 @dataclass(frozen=True)

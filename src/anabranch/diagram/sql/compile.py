@@ -21,6 +21,7 @@ from anabranch.diagram.boxes.topn import TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Expression, Named
+from anabranch.diagram.limits import Limits
 from anabranch.diagram.query import Query
 from anabranch.diagram.sql.applied import applied_rows
 from anabranch.diagram.sql.calls import find, none_in
@@ -33,6 +34,7 @@ from anabranch.diagram.sql.statements import CreateQuery
 from anabranch.diagram.sql.tokens import Kind
 from anabranch.diagram.sql.tree import Item, Select, Shape, Tree, UnionAll, Within
 from anabranch.model.errors import AnabranchError
+from anabranch.model.time import duration_us
 
 ColumnsOf = Callable[[str], tuple[str, ...]]
 
@@ -42,7 +44,9 @@ def compile_query(statement: CreateQuery, columns_of: ColumnsOf) -> Query:
     box = _tree(statement.tree, columns_of)
     if statement.ordered:
         box = Sort(box)
-    return Query(statement.name, box, statement.archive, statement.revise_every, statement.on_error)
+    history = None if statement.history is None else duration_us(statement.history, f"query {statement.name!r}")
+    limits = Limits(statement.ignore_revisions, statement.revise_when, history)
+    return Query(statement.name, box, statement.archive, statement.revise_every, statement.on_error, limits)
 
 
 def _tree(tree: Tree, columns_of: ColumnsOf) -> Box:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.diagram.limits import IDLE
 from anabranch.diagram.query import OnError
 from anabranch.diagram.sql.columns import DECLARATION, declared_columns
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.durations import duration
 from anabranch.diagram.sql.grammar import query
+from anabranch.diagram.sql.limits import contradiction, ignore, revise_when
 from anabranch.diagram.sql.source_text import did_you_mean
 from anabranch.diagram.sql.statements import CreateQuery, CreateStream
 from anabranch.diagram.sql.tokens import Kind
@@ -21,8 +23,8 @@ from anabranch.model.stream import check_name, unknown_column
 
 _STREAM_CLAUSES = ("EVENT", "SLACK", "DRIFT", "KEY", "HISTORY")
 _AFTER_QUERY = (
-    "After the query may come ORDER BY EVENT TIME, ARCHIVE INTO table, REVISE EVERY n BUCKETS and "
-    "ON ERROR HALT, NULL or QUARANTINE."
+    "After the query may come ORDER BY EVENT TIME, ARCHIVE INTO table, REVISE EVERY n BUCKETS, REVISE WHEN condition "
+    "or IDLE, ON REVISION IGNORE and ON ERROR HALT, NULL or QUARANTINE."
 )
 
 
@@ -30,8 +32,11 @@ def create_stream(cursor: Cursor) -> CreateStream | CreateQuery:
     """What follows CREATE STREAM."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = checked_name(cursor, "stream")
+    history = duration(cursor)[0] if cursor.accept("HISTORY") else None
     if cursor.accept("AS"):
-        return _create_query(cursor, name, if_not_exists)
+        return _create_query(cursor, name, if_not_exists, history)
+    if history is not None:
+        raise cursor.unexpected("AS and a query", "Of a stream with columns, HISTORY comes last.", ("AS",))
     if cursor.sees("(", "SELECT"):
         raise cursor.unexpected("AS before the query", "Write CREATE STREAM name AS SELECT ...")
     if not cursor.sees("("):
@@ -110,7 +115,7 @@ def _column(cursor: Cursor, columns: tuple[tuple[str, str], ...]) -> str:
     return spelled[name.lower()]
 
 
-def _create_query(cursor: Cursor, name: str, if_not_exists: bool) -> CreateQuery:
+def _create_query(cursor: Cursor, name: str, if_not_exists: bool, history: str | None) -> CreateQuery:
     clauses = _Once(cursor)
     tree = query(cursor, lambda inside: _trailing(inside, clauses))
     _trailing(cursor, clauses)
@@ -119,7 +124,7 @@ def _create_query(cursor: Cursor, name: str, if_not_exists: bool) -> CreateQuery
     if cursor.peek().kind is not Kind.END:
         choices = ("WHERE", "GROUP", "HAVING", "UNION", "ORDER", "ARCHIVE", "REVISE", "ON")
         raise cursor.refused() or cursor.unexpected("the end of the statement", _AFTER_QUERY, choices)
-    return CreateQuery(cursor.source, name, tree, if_not_exists=if_not_exists, **clauses.found)
+    return CreateQuery(cursor.source, name, tree, if_not_exists=if_not_exists, history=history, **clauses.found)
 
 
 def _trailing(cursor: Cursor, clauses: _Once) -> None:
@@ -133,6 +138,20 @@ def _trailing(cursor: Cursor, clauses: _Once) -> None:
             clauses.read("ordered", start, lambda: True)
         elif cursor.accept("ON", "ERROR"):
             clauses.read("on_error", start, lambda: _on_error(cursor))
+        elif cursor.accept("ON", "REVISION"):
+            clauses.read("ignore_revisions", start, lambda: ignore(cursor))
+        elif cursor.accept("REVISE", "WHEN"):
+            _revise_when(cursor, clauses, start)
+        if "ignore_revisions" in clauses.found and clauses.found.keys() & {"revise_every", "revise_when"}:
+            raise contradiction(cursor.since(start))
+
+
+def _revise_when(cursor: Cursor, clauses: _Once, start: int) -> None:
+    wanted = revise_when(cursor)
+    if wanted is None:
+        clauses.read("revise_every", start, lambda: IDLE)
+    else:
+        clauses.read("revise_when", start, lambda: wanted.expression)
 
 
 def _buckets(cursor: Cursor) -> int:

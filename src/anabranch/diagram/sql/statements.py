@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anabranch.diagram.expression import Expression
 from anabranch.diagram.query import OnError
 from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.source_text import SourceText
@@ -45,6 +46,9 @@ class CreateQuery(Statement):
     on_error: OnError = OnError.HALT
     ordered: bool = False  # whether rows wait for progress, and come in the order of their event times
     if_not_exists: bool = False
+    ignore_revisions: bool = False
+    revise_when: Expression | None = None
+    history: str | None = None
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ _JOINED = _words("INNER CROSS LEFT RIGHT FULL NATURAL SEMI ANTI OUTER ASOF")
 _BY = _words("ORDER SORT CLUSTER DISTRIBUTE")
 _ALONE = _words("JOIN LATERAL EXCEPT INTERSECT MINUS PIVOT UNPIVOT TABLESAMPLE")
 _OURS = frozenset((("ARCHIVE", "INTO"), ("REVISE", "EVERY"), ("ON", "ERROR")))
+# These words may also be a column's name, before WHEN or after ON.
+_OURS_AFTER_OPERAND = frozenset((("REVISE", "WHEN"), ("ON", "REVISION")))
 
 _NOTHING = Token(Kind.END, "", "", 0, 0)
 
@@ -89,7 +91,12 @@ def begins_clause(tokens: Sequence[Token], i: int) -> bool:
 
 def trails(tokens: Sequence[Token], i: int) -> bool:
     """Whether a clause begins here that says how a query's answers are kept."""
-    return (tokens[i].word, token_at(tokens, i + 1).word) in _OURS or _orders_by_event_time(tokens, i)
+    pair = (token_at(tokens, i).word, token_at(tokens, i + 1).word)
+    if pair in _OURS_AFTER_OPERAND:
+        before, third = token_at(tokens, i - 1), token_at(tokens, i + 2)
+        compared = third.word in RANKS or third.word in (".", "(", "[", "::")
+        return (ends_operand(before) or before.word == ">") and not (pair[0] == "ON" and compared)
+    return pair in _OURS or _orders_by_event_time(tokens, i)
 
 
 def _orders_by_event_time(tokens: Sequence[Token], i: int) -> bool:
