@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Two processes, each with a Spark of its own; the tests of a file stay together.
+SHARED := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo examples test proof soak bench lint types contracts ci lock clean
@@ -25,10 +27,10 @@ examples: setup ## run every example, real feeds too, a few minutes
 	@$(BIN)/python -m examples.flights
 
 test: setup ## unit tests, laws and engine tests, a few minutes
-	@$(BIN)/pytest -m "not proof and not soak"
+	@$(BIN)/pytest $(SHARED) -m "not proof and not soak"
 
 proof: setup ## longer laws, kills and clusters
-	@$(BIN)/pytest -m proof
+	@$(BIN)/pytest $(SHARED) -m proof
 
 soak: setup ## full-size runs, on demand
 	@$(BIN)/pytest -m soak -s

@@ -38,7 +38,17 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(line)
 
 
-@pytest.fixture
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # one of several processes
+        session.config.workeroutput["said_at_the_end"] = _AT_THE_END
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _AT_THE_END.extend(getattr(node, "workeroutput", {}).get("said_at_the_end", []))
+
+
+@pytest.fixture(scope="session")
 def said_at_the_end() -> list[str]:
     """Lines that a run of the tests prints when it ends."""
     return _AT_THE_END

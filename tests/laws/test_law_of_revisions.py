@@ -213,13 +213,10 @@ def minimal(engine: ab.Engine, name: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def coverage(pytestconfig: pytest.Config) -> Iterator[None]:
+def coverage(said_at_the_end: list[str]) -> Iterator[None]:
     """Say how often each box and each kind of revision occurred."""
     yield
-    said = ", ".join(f"{what} {count}" for what, count in sorted(SEEN.items()))
-    reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.write_line(f"\nrevisions: {said}")
+    said_at_the_end.append("revisions: " + ", ".join(f"{what} {count}" for what, count in sorted(SEEN.items())))
 
 
 @pytest.mark.parametrize("seed", range(100, 104))

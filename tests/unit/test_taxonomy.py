@@ -6,14 +6,18 @@ import pytest
 
 from anabranch.diagram import codec
 from anabranch.diagram.boxes.aggregate import Aggregate, Call
+from anabranch.diagram.boxes.apply import Apply
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts, RowWindow
 from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
+from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.topn import Order, TopN
 from anabranch.diagram.boxes.union import Union
 from anabranch.diagram.boxes.view import View
@@ -58,6 +62,11 @@ SHAPES: list[tuple[Box, Kind]] = [
     (Consolidate(PANES, MINUTE, (), ()), Kind.CONVERGENT_CAPABLE),
     (Consolidate(FOREVER, None, (), ()), Kind.DETERMINISTIC),
     (TopN(S, (A,), (Order(A),), 1), Kind.DETERMINISTIC),
+    (Split(S, (A,), 0), Kind.REPEATABLE),
+    (Sort(S), Kind.REPEATABLE),
+    (Counts(S, RowWindow(2, 1), (Named("_k0", A),), (COUNT,)), Kind.DETERMINISTIC),
+    (Apply(S, MINUTE, (A,), (Named("a", A),), Expression("'m:f'"), (("b", "INT"),)), Kind.CONVERGENT_CAPABLE),
+    (Apply(S, RowWindow(2, 2), (), (Named("a", A),), Expression("'m:f'"), (("b", "INT"),)), Kind.DETERMINISTIC),
 ]
 
 

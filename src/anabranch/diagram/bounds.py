@@ -1,7 +1,8 @@
 """History bounds: how far behind progress a box reads rows again, and so which deltas it must ignore (BOREALIS 3.3).
 
 Most deltas need no row again: what comes through linear boxes is answered by itself, and partial results add, or
-merge. Rows are read again around a deletion under an aggregate that only merges (the rows of its pane), and
+merge. Rows are read again behind every row of windows of rows, around a deletion under an aggregate that only
+merges (the rows of its pane), and
 around every row of a Join with a band (those of the other side within it). A box with a bound ignores a delta if rows
 that it would have to read again could lie below progress minus the bound, whether or not they are still there.
 
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from anabranch.diagram.aggregates import LAWS, Grade
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
@@ -33,6 +35,8 @@ def stretch(box: Box) -> int | None:
                 return None  # it compares with all rows that there are: under a bound it could answer nothing
             # A left row without a partner is found through the rows on the right that it may have.
             return 2 * box.within if box.outer else box.within
+        case Counts():
+            return 0  # from the row on, whatever window it is in
         case Aggregate() if _only_merges(box):
             return box.window.size if box.window else EVER
         case Partials() if _only_merges(box):

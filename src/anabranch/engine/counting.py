@@ -9,7 +9,9 @@ from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
 from anabranch.engine import counts
 from anabranch.engine.analysis import Analysis
+from anabranch.engine.bounds import without
 from anabranch.engine.groups import Recipe
+from anabranch.engine.ignored import ignored_before
 from anabranch.engine.kernel import Feed
 from anabranch.engine.relation import Leaves, Relation
 from anabranch.engine.reread import Rereading, good
@@ -31,22 +33,33 @@ class Counting(Rereading):
         return not self.news and not self.moved
 
     def deltas(self, leaves: Leaves) -> tuple[Relation, list[Relation]]:
-        new = self._arguments(leaves, self.new(leaves, self.box.input))
+        rows = self.new(leaves, self.box.input)
+        if self.oldest is not None:
+            self.ignored = [leaves.frame(self.oldest.ignored(rows))]
+            rows = self.oldest.kept(rows)
+        new = self._arguments(leaves, rows)
         failing = [new] if self.guard.aside else []
         passed = self._passed()
         parts = [new]
         if passed:
-            parts.append(self._arguments(leaves, self.every(leaves, self.box.input, passed)))
+            parts.append(self._arguments(leaves, self._there(leaves, passed)))
         groups = counts.touched(self.box, [good(part) for part in parts] if self.guard.aside else parts)
         anchored, start = self._anchored(leaves, groups, join([*self.fresh(self.box.input), *passed]))
         last = self.moments[-1].progress
         times = () if last is None else ((start, last),)
-        rows = self._arguments(leaves, self.every(leaves, self.box.input, times))
+        rows = self._arguments(leaves, self._there(leaves, times))
         rows = counts.of_groups(self.box, good(rows) if self.guard.aside else rows, anchored)
         versions = counts.at_moments(rows, self.moments)
         results = counts.windows(self.box, versions, self._recipe(leaves), [m.progress for m in self.moments])
         made = counts.differences(self.box, results, self.moments)
         return self.guard.begin(made), failing
+
+    def _there(self, leaves: Leaves, times: tuple[Interval, ...]) -> Relation:
+        """The rows that count at some event times: not those that are, or were, beyond the history bound."""
+        rows = self.every(leaves, self.box.input, times)
+        rows = rows if self.oldest is None else self.oldest.kept(rows)
+        before = ignored_before(self.step.log, leaves, self.query, times)
+        return rows if before is None else without(rows, before, 0)
 
     def _arguments(self, leaves: Leaves, rows: Relation) -> Relation:
         return counts.arguments(self.box, rows, self._recipe(leaves), self.guard)
