@@ -13,6 +13,7 @@ from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.sort import Sort
@@ -63,6 +64,7 @@ SHAPES: list[tuple[Box, Kind]] = [
     (Consolidate(FOREVER, None, (), ()), Kind.DETERMINISTIC),
     (TopN(S, (A,), (Order(A),), 1), Kind.DETERMINISTIC),
     (Split(S, (A,), 0), Kind.REPEATABLE),
+    (Lookup((S, S), SIDES, Expression("l.a = r.b")), Kind.DETERMINISTIC),
     (Sort(S), Kind.REPEATABLE),
     (Counts(S, RowWindow(2, 1), (Named("_k0", A),), (COUNT,)), Kind.DETERMINISTIC),
     (Apply(S, MINUTE, (A,), (Named("a", A),), Expression("'m:f'"), (("b", "INT"),)), Kind.CONVERGENT_CAPABLE),

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
+from anabranch.api.tables import Tables
 from anabranch.connectors.ingest import Ingests
 from anabranch.connectors.sinks import Sinks, SinkState
 from anabranch.connectors.source import register
@@ -72,7 +73,8 @@ class Engine:
         self._ingests = Ingests(log)
         self._sinks = Sinks(log, session, self._queries)
         self._queries.advancer.outlets.append(self._sinks)
-        self._statements = Statements(log, self._queries, self._sinks)
+        self._tables = Tables(log, self._queries, self._stream)
+        self._statements = Statements(log, self._queries, self._sinks, self._tables)
         self._loop: Loop | None = None
 
     @property
@@ -116,6 +118,16 @@ class Engine:
             ahead=ahead,
         )
         return self._stream(self._log.create_stream(spec))
+
+    def create_table(self, name: str, frame: DataFrame, *, key: Sequence[str] | str) -> Stream:
+        """Make a table of what a Spark DataFrame has, for joins and lookups: a stream with a key, without time."""
+        self._require_open()
+        return self._tables.create(name, frame, key)
+
+    def replace_table(self, name: str, frame: DataFrame) -> Stream:
+        """Read a table again: what differs is replaced, what is gone is deleted, in one unit of work."""
+        self._require_open()
+        return self._tables.replace(name, frame)
 
     def stream(self, name: str) -> Stream:
         self._require_open()

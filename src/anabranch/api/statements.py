@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
+from anabranch.api.tables import Tables
 from anabranch.connectors.sinks import Sinks
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.drawing import draw
@@ -25,6 +26,7 @@ from anabranch.diagram.sql.statements import (
     Drop,
     DropSink,
     Explain,
+    ReadTable,
     Resume,
     ResumeSink,
     ShowSinks,
@@ -46,10 +48,11 @@ _registering = threading.Lock()
 class Statements:
     """Runs statements against one warehouse."""
 
-    def __init__(self, log: Log, queries: Queries, sinks: Sinks) -> None:
+    def __init__(self, log: Log, queries: Queries, sinks: Sinks, tables: Tables) -> None:
         self.log = log
         self.queries = queries
         self.sinks = sinks
+        self.tables = tables
         self._views: set[str] = set()  # of streams, in the session that people use
 
     def run(self, text: str, name: str = "sql") -> DataFrame | None:
@@ -69,6 +72,12 @@ class Statements:
             case SplitStream():
                 ways = compile_split(statement, self.queries.columns_of)
                 self.queries.create_all(ways, statement.source)
+            case ReadTable():
+                frame = self._snapshot(statement.query)
+                if statement.replace:
+                    self.tables.replace(self.queries.resolve(statement.name), frame)
+                else:
+                    self.tables.create(statement.name, frame, statement.key)
             case Drop():
                 self._drop(statement)
             case Resume():

@@ -12,6 +12,7 @@ from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Band, Join, Side
 from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.sort import Sort
@@ -26,8 +27,8 @@ from anabranch.model.window import Window
 _KINDS = {
     kind.__name__: kind
     for kind in (
-        Source, View, Keep, Filter, Split, Map, Union, Join, Sort, TopN, Explode, Apply, Counts, Aggregate, Partials,
-        Consolidate, Side, Band, Order, Call, Expression, Named, RowWindow, Window,
+        Source, View, Keep, Filter, Split, Map, Union, Join, Lookup, Sort, TopN, Explode, Apply, Counts, Aggregate,
+        Partials, Consolidate, Side, Band, Order, Call, Expression, Named, RowWindow, Window,
     )
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.sort import Sort
@@ -54,6 +55,8 @@ def _phase(box: Box) -> str:
         return "parallel: keeps partial results"
     if isinstance(box, Join):
         return "serial: compares new rows with those of the other side"
+    if isinstance(box, Lookup):
+        return "serial: finds what the table holds for new rows"
     if isinstance(box, Sort):
         return "serial: waits for progress"
     if isinstance(box, Counts):
@@ -79,6 +82,9 @@ def _words(box: Box) -> list[str]:
             return ["Keep"]
         case Filter():
             return [f"Filter {box.predicate}"]
+        case Lookup():
+            said = f" on {box.on}" if box.on else ""
+            return [f"Lookup of {box.sides[0].name} in {box.sides[1].name}{said}, without revision"]
         case Split():
             return [f"Split {', '.join(map(str, box.conditions))}: way {box.way + 1} of {len(box.conditions) + 1}"]
         case Sort():

@@ -13,6 +13,7 @@ from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.join import Join
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate
 from anabranch.diagram.boxes.source import Source
@@ -32,7 +33,8 @@ def progress_of(box: Box, streams: Mapping[str, int | None]) -> int | None:
 
 def progress_into(box: Box, streams: Mapping[str, int | None]) -> int | None:
     """The progress of what goes into a box: what closes its windows."""
-    terms = [progress_of(part, streams) for part in box.inputs]
+    inputs = box.inputs[:1] if isinstance(box, Lookup) else box.inputs  # nobody waits for the table
+    terms = [progress_of(part, streams) for part in inputs]
     known = [term for term in terms if term is not None]
     return min(known) if len(known) == len(terms) else None
 
@@ -47,6 +49,8 @@ def has_event_time(box: Box) -> bool:
         return True
     if isinstance(box, Aggregate | Consolidate):
         return box.window is not None
+    if isinstance(box, Lookup):
+        return has_event_time(box.parts[0])
     some = any if isinstance(box, Join) else all  # a pair has the event time of either
     return some(map(has_event_time, box.inputs))
 

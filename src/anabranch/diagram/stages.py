@@ -13,6 +13,7 @@ from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
@@ -23,7 +24,7 @@ Leaf = Source | Keep
 # Boxes that take the rows of one input one by one.
 Single = View | Filter | Split | Map
 # Boxes that look at earlier rows of their inputs when others come.
-Reread = Join | Sort | Counts
+Reread = Join | Sort | Counts | Lookup
 
 
 def boxes_of(box: Box) -> Iterator[Box]:

@@ -32,6 +32,7 @@ from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.sort import Sort
@@ -83,6 +84,8 @@ def shape_of(box: Box) -> Kind:
     match box:
         case Source() | View() | Keep() | Filter() | Split() | Map() | Explode() | Union() | Sort():
             return Kind.REPEATABLE
+        case Lookup():  # what the table holds depends on when rows come
+            return Kind.DETERMINISTIC
         case Counts():  # rows are numbered from the first one
             return Kind.DETERMINISTIC
         case Apply():
@@ -105,6 +108,8 @@ def evaluated_by(box: Box) -> tuple[Expression, ...]:
     match box:
         case Filter():
             return (box.predicate,)
+        case Lookup():
+            return (box.on,) if box.on else ()
         case Split():
             return box.conditions
         case Apply():

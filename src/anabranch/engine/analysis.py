@@ -16,6 +16,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
@@ -115,6 +116,11 @@ class Analysis:
             return self._rows(leaves, box.input)
         if isinstance(box, Counts):
             return untouched(box, self._rows(leaves, box.input), self.counts_recipe(leaves, box))
+        if isinstance(box, Lookup):
+            left, right = (self._rows(leaves, part) for part in box.parts)
+            made = paired(box.pairs, left, right, kind="LEFT JOIN")
+            sql = f"SELECT *, TRUE AS _matched, _bucket AS _came FROM {made.source}"
+            return replace(made, sql=sql, columns=box.columns)
         if isinstance(box, Join):
             left, right = (self._rows(leaves, part) for part in box.parts)
             return paired(box, left, right)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -12,10 +12,13 @@ from anabranch.diagram.boxes.counts import Counts
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.sort import Sort
+from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.boxes.split import Split
+from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Expression
 from anabranch.diagram.functions import NotFound, find
 from anabranch.diagram.progress import has_event_time
@@ -55,7 +58,8 @@ def check_expressions(analysis: Analysis, leaves: Leaves, box: Box) -> None:
         _refuse_arbitrary(expressions)
     _require_functions(box)
     parts = [analysis.answer(leaves, part) for part in box.inputs]
-    source = sources(box, parts[0], parts[1]) if isinstance(box, Join) else parts[0].source
+    pairs = box.pairs if isinstance(box, Lookup) else box
+    source = sources(pairs, parts[0], parts[1]) if isinstance(pairs, Join) else parts[0].source
     if isinstance(box, Aggregate | Partials | Counts):
         _refuse_maps(leaves, box, parts[0])
     whole = ", ".join(f"({expression})" for expression in expressions)
@@ -119,6 +123,8 @@ def expressions_of(box: Box) -> list[Expression]:
             return list(box.conditions)
         case Map():
             return [output.expression for output in box.outputs]
+        case Lookup():
+            return [box.on] if box.on else []
         case Join():
             bounds = [box.between.low, box.between.high] if box.between else []
             return [*([box.on] if box.on else []), *bounds]
@@ -126,6 +132,22 @@ def expressions_of(box: Box) -> list[Expression]:
             keys = [key.expression for key in box.keys]
             return [*keys, *(e for call in box.calls for e in call.expressions)]
     return []
+
+
+def refuse_lookups(box: Box, keyed: Container[str], query: Query) -> None:
+    """What was looked up can only be told apart by the key of the table."""
+    for lookup in box.walk():
+        if not isinstance(lookup, Lookup):
+            continue
+        table = lookup.parts[1].input if isinstance(lookup.parts[1], View) else lookup.parts[1]
+        if not isinstance(table, Source) or table.stream not in keyed:
+            raise AnabranchError(
+                "NOT_SUPPORTED",
+                place=f"query {query.name!r}, LOOKUP {lookup.sides[1].name}",
+                need="a stream with a KEY as the table of a lookup WITHOUT REVISION",
+                got="a stream without one" if isinstance(table, Source) else "a sub-query",
+                next_step="Declare the KEY of the table, or leave out WITHOUT REVISION.",
+            )
 
 
 def refuse_windows_over_running(box: Box, query: Query) -> None:

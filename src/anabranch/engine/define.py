@@ -26,7 +26,7 @@ from anabranch.diagram.rewrites.known import Key, Known, Note
 from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.stages import boxes_of, kept_in, leaves_of
 from anabranch.engine.analysis import Analysis, schema_of
-from anabranch.engine.checks import check_expressions, refuse_windows_over_running
+from anabranch.engine.checks import check_expressions, refuse_lookups, refuse_windows_over_running
 from anabranch.engine.limits import check_importance
 from anabranch.engine.live import Live, LiveQuery, Terms
 from anabranch.engine.mistakes import quietly, spark_words
@@ -85,6 +85,7 @@ class Definer:
         terms = Terms.of(self.settings, query.on_error, query.limits.history)
         known = self._known(terms)
         whole = self._whole(query, known)
+        refuse_lookups(query.box, known.keyed, query)
         refuse_windows_over_running(whole.box, query)
         behind = []
         for keep in kept_in(whole.box):

@@ -37,15 +37,15 @@ def join(
     bounds = _bounds(box)
     said: list[WeightedRow] = []
     for mine in left:
-        partners = [_pair(box, mine, other) for other in right]
+        partners = [pair(box, mine, other) for other in right]
         found = [
-            pair
-            for pair, other in zip(partners, right, strict=True)
-            if _in_band(box, bounds, mine, other, pair) and (on is None or on(pair.values) is True)
+            both
+            for both, other in zip(partners, right, strict=True)
+            if _in_band(box, bounds, mine, other, both) and (on is None or on(both.values) is True)
         ]
         said += found
         if box.outer and not found and (include_open or _passed(box, bounds, mine, progress)):
-            said.append(_pair(box, mine, None))
+            said.append(pair(box, mine, None))
     return said
 
 
@@ -55,7 +55,8 @@ def progress_of(box: Join, reached: int | None) -> int | None:
     return None if reached is None else reached - late
 
 
-def _pair(box: Join, left: WeightedRow, right: WeightedRow | None) -> WeightedRow:
+def pair(box: Join, left: WeightedRow, right: WeightedRow | None) -> WeightedRow:
+    """A left row and a right one, or nothing beside it, as a row of the Join."""
     values: dict[str, Value] = {}
     if len(box.sides) == 2:
         values |= {f"{box.sides[0].name}.{name}": value for name, value in left.values.items()}
@@ -98,7 +99,7 @@ def _passed(box: Join, bounds: tuple[Evaluate, Evaluate] | None, left: WeightedR
     if box.within is not None:
         end += box.within
     elif bounds is not None and box.between is not None and box.between.of_left:
-        high = bounds[1](_pair(box, left, None).values)
+        high = bounds[1](pair(box, left, None).values)
         if high is None:
             return False
         end = int(high)

@@ -18,6 +18,7 @@ from anabranch.diagram.rewrites.applied import apply
 from anabranch.diagram.rewrites.count import count
 from anabranch.diagram.rewrites.keep import keep
 from anabranch.diagram.rewrites.known import Known, Note, Rewrite
+from anabranch.diagram.rewrites.lookup import lookup
 from anabranch.diagram.rewrites.open_views import open_views
 from anabranch.diagram.rewrites.partial_form import partial_form
 from anabranch.diagram.rewrites.resolve import resolve
@@ -26,7 +27,7 @@ from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.rewrites.top_n import top_n
 
 # Of the whole diagram, down to the base streams.
-WHOLE: tuple[Rewrite, ...] = (open_views, resolve, apply, stack, count, keep, top_n)
+WHOLE: tuple[Rewrite, ...] = (open_views, resolve, apply, stack, count, lookup, keep, top_n)
 # Of each stage by itself. What is kept stays as it was asked for, so that equal answers are kept once.
 STAGE: tuple[Rewrite, ...] = (partial_form, roll_up)
 REWRITES = WHOLE + STAGE

@@ -14,6 +14,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.counts import Counts, RowWindow
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Band, Join, Side
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
@@ -32,7 +33,7 @@ from anabranch.diagram.sql.rewrite import Key, Rewriter, no_window, rank_of
 from anabranch.diagram.sql.scope import Scope, bare
 from anabranch.diagram.sql.statements import CreateQuery
 from anabranch.diagram.sql.tokens import Kind
-from anabranch.diagram.sql.tree import Item, Select, Shape, Tree, UnionAll, Within
+from anabranch.diagram.sql.tree import Item, Joined, Select, Shape, Tree, UnionAll, Within
 from anabranch.model.errors import AnabranchError
 from anabranch.model.time import duration_us
 
@@ -91,8 +92,23 @@ def _joined(tree: Select, first: Box, columns_of: ColumnsOf) -> tuple[Box, Scope
             none_in(part.on, "ON", "Aggregate in a sub-query, or after the join.")
         on = part.on.expression if part.on is not None and part.on.squeezed.upper() != "TRUE" else None
         within = part.within.duration if part.within else None
+        if part.fixed:
+            box = _looked_up(box, right, sides, on, part)
+            continue
         box = Join((box, right), tuple(sides), on, within, _band(part.within, sides), part.outer)
     return box, Scope(box.columns, None, tuple(sides))
+
+
+def _looked_up(left: Box, right: Box, sides: Sequence[Side], on: Expression | None, part: Joined) -> Box:
+    """What a table holds for rows when they come; without LEFT, only where it holds something."""
+    if len(sides) > 2:
+        raise part.word.error(
+            need="a stream and one table for a lookup without revision",
+            got="one that is joined with something else already",
+            next_step="Put the other joins into a sub-query: FROM (SELECT ...) AS s LOOKUP t ON ...",
+        )
+    found = Lookup((left, right), tuple(sides), on)
+    return found if part.outer else Filter(found, Expression("_matched"))
 
 
 def _side(source: Fragment | Tree, alias: str | None, box: Box, word: Fragment) -> Side:

@@ -163,7 +163,8 @@ def _source(cursor: Cursor, depth: int) -> tuple[Fragment | Tree, str | None, Wi
     return found, alias, window or again
 
 
-_JOINS = (("JOIN",), ("INNER", "JOIN"), ("LEFT", "JOIN"), ("LEFT", "OUTER", "JOIN"))
+_LOOKUPS = (("LOOKUP",), ("LEFT", "LOOKUP"))
+_JOINS = (("JOIN",), ("INNER", "JOIN"), ("LEFT", "JOIN"), ("LEFT", "OUTER", "JOIN"), *_LOOKUPS)
 _JOIN = "Write FROM a JOIN b ON condition, or LEFT JOIN; then WITHIN 'd' says how far apart in event time."
 
 
@@ -181,7 +182,11 @@ def _joins(cursor: Cursor, depth: int) -> Iterator[Joined]:
         _refuse_window(window)
         cursor.expect("ON", next_step=_JOIN)
         on = cursor.expression("a condition")
-        yield Joined(word, source, alias, "LEFT" in words, on, _within(cursor))
+        if words in _LOOKUPS:
+            fixed = cursor.accept("WITHOUT", "REVISION")
+            yield Joined(word, source, alias, "LEFT" in words, on, None, fixed)
+        else:
+            yield Joined(word, source, alias, "LEFT" in words, on, _within(cursor))
 
 
 def _within(cursor: Cursor) -> Within | None:

@@ -18,6 +18,7 @@ from anabranch.diagram.sql.statements import (
     Describe,
     Drop,
     Explain,
+    ReadTable,
     Resume,
     ResumeSink,
     ShowSinks,
@@ -31,9 +32,12 @@ from anabranch.model.errors import AnabranchError
 _QUESTIONS = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE", "("))
 _OURS = ("CREATE", "SPLIT", "DROP", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "WITH")
 _THERE_IS = (
-    "There are CREATE STREAM, SPLIT STREAM, DROP STREAM, RESUME STREAM, SHOW STREAMS, the same for SINK, DESCRIBE, "
-    "EXPLAIN and SELECT; rows come in with append()."
+    "There are CREATE STREAM, SPLIT STREAM, DROP STREAM, RESUME STREAM, SHOW STREAMS, the same for SINK, CREATE TABLE, "
+    "REPLACE TABLE, DROP TABLE, DESCRIBE, EXPLAIN and SELECT; rows come in with append()."
 )
+
+
+_TABLE = "Write CREATE TABLE name KEY (a, b) AS SELECT ..., and REPLACE TABLE name AS SELECT ... to read it again."
 
 
 def parse(text: str, name: str = "sql") -> tuple[Statement, ...]:
@@ -71,6 +75,9 @@ def _statement(source: SourceText, tokens: tuple[Token, ...]) -> Statement:
         return _snapshot(cursor)
     if cursor.sees("EXPLAIN"):
         return _explain(cursor)
+    for replace in (False, True):
+        if cursor.accept("REPLACE" if replace else "CREATE", "TABLE"):
+            return _table(cursor, replace)
     if cursor.accept("SPLIT"):
         cursor.expect("STREAM", next_step=_THERE_IS)
         return split_stream(cursor)
@@ -93,7 +100,8 @@ def _short(cursor: Cursor) -> Statement:
     if cursor.accept("SHOW", "SINKS"):
         return ShowSinks(cursor.source)
     if cursor.accept("DROP"):
-        cursor.expect("STREAM", next_step=_THERE_IS)
+        if not cursor.accept("TABLE"):
+            cursor.expect("STREAM", next_step=_THERE_IS)
         if_exists = cursor.accept("IF", "EXISTS")
         return Drop(cursor.source, checked_name(cursor, "stream"), if_exists)
     if cursor.accept("RESUME"):
@@ -107,6 +115,23 @@ def _short(cursor: Cursor) -> Statement:
             cursor.accept("STREAM")
         return Describe(cursor.source, checked_name(cursor, "stream"))
     raise cursor.unexpected("a statement", _THERE_IS, _OURS)
+
+
+def _table(cursor: Cursor, replace: bool) -> ReadTable:
+    """What follows CREATE TABLE or REPLACE TABLE."""
+    name = checked_name(cursor, "table")
+    key: list[str] = []
+    if not replace:
+        cursor.expect("KEY", next_step=_TABLE)
+        cursor.expect("(", next_step=_TABLE)
+        while not key or cursor.accept(","):
+            key.append(cursor.name("the name of a column", _TABLE).value)
+        cursor.expect(")", next_step=_TABLE)
+    cursor.expect("AS", next_step=_TABLE)
+    if cursor.peek().word not in _QUESTIONS:
+        raise cursor.unexpected("a query of Spark's", _TABLE)
+    query = _snapshot(Cursor(*_narrowed(cursor.source, cursor.tokens[cursor.at :])))
+    return ReadTable(cursor.source, name, tuple(key), query, replace)
 
 
 def _explain(cursor: Cursor) -> Explain:

@@ -61,6 +61,16 @@ class SplitStream(Statement):
 
 
 @dataclass(frozen=True)
+class ReadTable(Statement):
+    """`CREATE TABLE name KEY (...) AS SELECT ...`, or `REPLACE TABLE name AS SELECT ...`: what Spark reads."""
+
+    name: str
+    key: tuple[str, ...]
+    query: Snapshot
+    replace: bool = False
+
+
+@dataclass(frozen=True)
 class Drop(Statement):
     name: str
     if_exists: bool = False

@@ -63,6 +63,7 @@ class Joined:
     outer: bool
     on: Fragment | None
     within: Within | None
+    fixed: bool = False  # whether changes of the table do not revise what was said
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,10 @@ def begins_clause(tokens: Sequence[Token], i: int) -> bool:
         return True
     if token.word == "QUALIFY" and (ends_operand(before) or before.word == ">"):
         return True
+    if token.word == "LOOKUP" and (ends_operand(before) or before.word in (">", "LEFT")) and after.is_name:
+        return True
+    if (token.word, after.word) in (("LEFT", "LOOKUP"), ("WITHOUT", "REVISION")) and ends_operand(before):
+        return True
     if token.word == "APPLY" and ends_operand(before) | (before.word == ">") and after.kind is Kind.STRING:
         return True
     if token.word == "WITHIN" and ends_operand(before):
