@@ -39,6 +39,7 @@ bench: setup ## full-size benchmarks, on demand
 	@$(BIN)/anabranch bench log
 	@$(BIN)/anabranch bench late
 	@$(BIN)/anabranch bench step
+	@$(BIN)/anabranch bench revise
 
 lint: setup ## style and house rules
 	@$(BIN)/ruff check .

@@ -44,6 +44,15 @@ def test_step(warm_spark: Any) -> None:
     assert len(report["rows"]) == 7
 
 
+def test_revise(warm_spark: Any) -> None:
+    report = report_of("revise")
+    assert report["name"] == "revise"
+    assert [row["what"].split(",")[0] for row in report["rows"][3::2]] == [
+        "banded join", "windows of rows", "replacements by key",
+    ]  # fmt: skip
+    assert [claim["ours"] for claim in report["claims"]] == [0, 0, 0, 0]
+
+
 @pytest.fixture
 def impressions(tmp_path: Path) -> Impressions:
     return made(tmp_path, 6_000, 4, lambda done, of: None)

@@ -13,6 +13,7 @@ import click
 from anabranch.bench.late import bench_late
 from anabranch.bench.log import bench_log
 from anabranch.bench.report import Report
+from anabranch.bench.revise import bench_revise
 from anabranch.bench.step import bench_step
 from anabranch.cli.show import console, json_option, table
 
@@ -55,6 +56,14 @@ def late(small: bool, as_json: bool, rows: int | None, files: int | None, data: 
 def step(small: bool, as_json: bool, steps: int | None, campaigns: int | None) -> None:
     """Small steps over an hour, a day and a month of history, against Structured Streaming's micro-batches."""
     _finish(bench_step(small=small, quiet=as_json, steps=steps, campaigns=campaigns), as_json)
+
+
+@bench.command()
+@_common
+@click.option("--steps", type=_SIZE, help="How many steps are measured.  [default: 30]")
+def revise(small: bool, as_json: bool, steps: int | None) -> None:
+    """What revisions cost, and that it does not grow with the history: joins, windows of rows, keys."""
+    _finish(bench_revise(small=small, quiet=as_json, steps=steps), as_json)
 
 
 def _finish(report: Report, as_json: bool) -> None:

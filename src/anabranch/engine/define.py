@@ -27,6 +27,7 @@ from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.stages import boxes_of, kept_in, leaves_of
 from anabranch.engine.analysis import Analysis, schema_of
 from anabranch.engine.checks import check_expressions, refuse_lookups, refuse_windows_over_running
+from anabranch.engine.key_ranges import ranged_key
 from anabranch.engine.limits import check_importance
 from anabranch.engine.live import Live, LiveQuery, Terms
 from anabranch.engine.mistakes import quietly, spark_words
@@ -206,7 +207,7 @@ class Definer:
             schema = schema_of(leaves.frame(made.sql), made.carried, f"partial results of {query.name!r}")
         definition = {"box": codec.to_json(box), "settings": self.settings, "on_error": str(query.on_error)}
         definition["history"] = query.limits.history
-        return NewStore(schema, "_pane", definition)
+        return NewStore(schema, "_pane", definition, ranged_key(box, schema))
 
     def _analysed(self, leaves: Leaves, sql: str, query: Query) -> DataFrame:
         try:

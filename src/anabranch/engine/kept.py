@@ -14,6 +14,7 @@ from anabranch.engine.analysis import Analysis
 from anabranch.engine.answers import Kept
 from anabranch.engine.groups import Recipe
 from anabranch.engine.kernel import SMALL
+from anabranch.engine.key_ranges import between, holding
 from anabranch.engine.live import Live, LiveQuery, Terms
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
@@ -32,6 +33,7 @@ class Choice:
     state: StreamState
     panes: tuple[Interval, ...]
     segments: tuple[Segment, ...]
+    keys: str = "TRUE"  # the condition on keys, where only some are asked for
 
     @property
     def rows(self) -> int:
@@ -53,13 +55,28 @@ class Shelf:
         self.leaves = leaves
 
     def choose(
-        self, box: Partials, panes: Sequence[Interval], fresh: Sequence[Segment] = (), *, tentative: bool = False
+        self,
+        box: Partials,
+        panes: Sequence[Interval],
+        fresh: Sequence[Segment] = (),
+        *,
+        tentative: bool = False,
+        only: Sequence[Segment] | None = None,
     ) -> Choice:
-        """What is committed, what a step has just written, and what is tentative if asked."""
+        """What is committed, what a step has just written, and what is tentative if asked.
+
+        `only` asks for the groups of some segments, where the headers tell which others can hold them.
+        """
         state = self.log.stream_by_id(self.live.store_of(self.query, box).stored.stream_id)
         segments = [s.segment for s in self.log.plan_panes(state, panes, tentative=tentative)]
+        condition = "TRUE"
+        if only is not None and state.spec.key:
+            key = state.spec.key[0]
+            kind = state.spec.schema[key].type
+            segments = holding(segments, only, kind)
+            condition = between(key, only, kind)
         segments += [s for s in fresh if meets(s, panes)]
-        return Choice(state, tuple(panes), tuple(segments))
+        return Choice(state, tuple(panes), tuple(segments), condition)
 
     def read(self, box: Partials, choice: Choice, *, together: bool | None = None) -> Kept:
         """The chosen partial results; in one task if they are few."""
@@ -71,7 +88,8 @@ class Shelf:
         name = self.leaves.add(frame.coalesce(1) if together else frame)
         names = choice.state.spec.schema.names
         others = [c for c in names if c != "_pane"]
-        sql = f"SELECT {listed(others)}, UNIX_MICROS(_pane) AS _pane FROM {name} WHERE {_inside(choice.panes)}"
+        sql = f"SELECT {listed(others)}, UNIX_MICROS(_pane) AS _pane FROM {name} "
+        sql += f"WHERE ({_inside(choice.panes)}) AND {choice.keys}"
         recipe = self._analysis(box).recipe_of(self.leaves, box)
         return Kept(Relation(sql, (*others, "_pane")), recipe.lowered, resets=RESET in names and self._revised(box))
 

@@ -105,5 +105,7 @@ def _rewrite(
             also.append(f"BOOL_OR({RESET}) AS {RESET}")
         made = merged(rows, lowered, ["_pane", *keys], also=also)
         few = leaves.frame(f"SELECT {listed(names)} FROM {made.source}")
+    if store.box.pane is None and keys and plan.rows >= SMALL:
+        few = few.repartitionByRange(*keys)  # so that headers tell narrow ranges of keys
     ordered = few.sortWithinPartitions("_pane", *keys)
     return [w.segment for w in write_buckets(ordered, layout, state.spec.schema, ordinals=False, split=False)]

@@ -155,12 +155,16 @@ def _difference(
     state = step.log.stream_by_id(query.stored.stream_id)
     with Leaves(spark) as leaves:
         shelf = Shelf(step.log, step.live, query, leaves)
-        choices = {box: shelf.choose(box, panes, step.fresh_segments(query, box)) for box, panes in ranges.items()}
+        alone = _only_fresh_matter(step, query, compared)
+        choices = {}
+        for box, panes in ranges.items():
+            fresh = step.fresh_segments(query, box)
+            choices[box] = shelf.choose(box, panes, fresh, only=fresh if alone and box.pane is None else None)
         few = sum(choice.rows for choice in choices.values()) < SMALL
 
         def kept(box: Partials) -> Kept:
             read = shelf.read(box, choices[box], together=few)
-            if not _only_fresh_matter(step, query, compared):
+            if not alone:
                 return read
             new = step.fresh_segments(query, box)
             # Reading is spread over tasks; what concerns the new groups is little, and exchanged once.

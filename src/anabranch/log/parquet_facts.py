@@ -67,12 +67,12 @@ def int_range(footer: pq.FileMetaData, name: str) -> list[int]:
 
 
 def key_range(footer: pq.FileMetaData, name: str) -> tuple[str | None, str | None]:
-    """The range of a key column as JSON text, or nothing where the values are too long for statistics."""
+    """The range of a key column as JSON text; nothing where there are nulls, or values too long for statistics."""
     index = _column(footer, name)
     lows, highs = [], []
     for group in range(footer.num_row_groups if index is not None else 0):
         stats = footer.row_group(group).column(index).statistics
-        if stats is None or not stats.has_min_max:
+        if stats is None or not stats.has_min_max or not stats.has_null_count or stats.null_count:
             return None, None
         lows.append(stats.min)
         highs.append(stats.max)

@@ -33,6 +33,7 @@ class NewStore:
     schema: Schema
     event_time: str
     definition: Mapping[str, Any]
+    key: tuple[str, ...] = ()  # a column whose range the headers of its segments tell
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Register:
     def _make_store(self, connection: sa.Connection, store: NewStore) -> int:
         last = connection.execute(sa.select(sa.func.max(tables.streams.c.id))).scalar() or 0
         # A dot keeps the name apart from all that people can choose.
-        spec = StreamSpec(f"partials.{last + 1}", store.schema, store.event_time)
+        spec = StreamSpec(f"partials.{last + 1}", store.schema, store.event_time, store.key)
         stream_id = insert_stream(connection, spec, PARTIALS)
         definition = {**store.definition, "after": buckets.last_recorded(connection)}
         return queries.insert_store(connection, stream_id, definition)
