@@ -145,7 +145,7 @@ class _Warehouse:
         self.engine.advance()
         ours, batch = self.engine.table("q"), self.engine.sql(at_once)
         assert batch is not None
-        return ours.exceptAll(batch).count() + batch.exceptAll(ours).count()
+        return int(ours.exceptAll(batch).count() + batch.exceptAll(ours).count())
 
     def _numbers(self, many: int) -> np.ndarray:
         self.number += many
