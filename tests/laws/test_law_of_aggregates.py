@@ -11,6 +11,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +61,13 @@ INPUTS: dict[str, st.SearchStrategy[list[Arguments]]] = {
     "approx_percentile": with_fraction(ANYTHING),
     "count_distinct": PAIRS | ANYTHING,
     "percentile": with_fraction(NUMBERS),
+    "apply": st.lists(WHOLE, max_size=10).map(lambda values: [(v, "v", f"{__name__}:in_order", "'") for v in values]),
 }
+
+
+def in_order(rows: pa.Table) -> list[int]:
+    """A function of a user's, whose result depends on the order of the rows."""
+    return [int(value) for value in rows["v"].to_pylist()]
 
 
 # The formulas. Each takes the rows that are there, in the order of first and last.
@@ -152,6 +159,7 @@ class Near(float):
 
 
 DIRECT: dict[str, Callable[[list[Arguments]], Any]] = {
+    "apply": lambda rows: [row[0] for row in rows] or None,
     "count": lambda rows: len([row for row in rows if None not in row]),
     "count_if": lambda rows: rows.count((True,)),
     "sum": total,

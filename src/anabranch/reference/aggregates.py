@@ -288,7 +288,9 @@ def _by_place(choose: Callable[..., Any]) -> Callable[[State], Value]:
 
 
 def _whole_row(seen: Observation) -> State:
-    return {(seen.order[0][-1] if seen.order else None, *seen.arguments): 1}
+    first = seen.order[0] if seen.order else None
+    time = first[-1] if isinstance(first, tuple) else first  # in what rows are ordered by, event time comes first
+    return {(time, *seen.arguments): 1}
 
 
 def _applied(state: State) -> Value:
