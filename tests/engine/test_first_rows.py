@@ -36,6 +36,19 @@ def test_top_n_is_corrected_by_late_rows_replacements_and_deletions(engine: ab.E
     assert table(engine, "top") == [("a", 3, 6)]
 
 
+def test_ranks_are_corrected_too(engine: ab.Engine) -> None:
+    engine.sql("CREATE STREAM orders (id INT, item STRING, n INT, ts TIMESTAMP) EVENT TIME ts KEY (id)")
+    engine.sql("""CREATE STREAM top AS SELECT item, id, rn FROM (
+        SELECT *, row_number() OVER (PARTITION BY item ORDER BY n DESC) AS rn FROM orders) WHERE rn <= 2""")
+    orders = engine.stream("orders")
+    orders.append([order(1, "a", 5, 1), order(2, "a", 7, 2), order(3, "a", 6, 3)])
+    engine.advance()
+    assert table(engine, "top") == [("a", 2, 1), ("a", 3, 2)]
+    orders.replace([order(3, "a", 9, 3)])
+    engine.advance()
+    assert table(engine, "top") == [("a", 2, 2), ("a", 3, 1)]
+
+
 def test_the_busiest_of_each_window(engine: ab.Engine) -> None:
     engine.sql("CREATE STREAM s (k STRING, ts TIMESTAMP) EVENT TIME ts")
     engine.sql("""CREATE STREAM busiest AS

@@ -92,3 +92,25 @@ def test_the_first_rows_are_an_aggregate() -> None:
     assert isinstance(made.input.input, Aggregate)
     assert [str(argument) for argument in made.input.input.calls[0].arguments[1:]] == ["3", "'DL'"]
     assert notes[0].rewrite == "top n"
+
+
+NESTED = (
+    "SELECT k, n, rn FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY n DESC) AS rn FROM s WHERE n > 0) AS t"
+)
+
+
+def test_the_rank_of_a_sub_query_may_be_bounded_above_it() -> None:
+    rows = [(1, 5), (1, 7), (1, 6), (2, 1), (1, -1)]
+    assert sorted(said(f"{NESTED} WHERE rn <= 2", *rows)) == [(1, 6, 2), (1, 7, 1), (2, 1, 1)]
+    assert sorted(said(f"{NESTED} WHERE rn < 2", *rows)) == [(1, 7, 1), (2, 1, 1)]
+    assert said(f"{NESTED} WHERE rn = 1 AND k = 2", *rows) == [(2, 1, 1)]
+    made = box(f"{NESTED} WHERE rn <= 2")
+    first = next(b for b in made.walk() if isinstance(b, TopN))
+    assert (first.most, first.rank) == (2, "rn")
+
+
+@pytest.mark.parametrize("where", ["", " WHERE rn > 2", " WHERE k = 1", " WHERE rn <= k", " WHERE rn = 2"])
+def test_ranks_of_sub_queries_without_a_bound_are_refused(where: str) -> None:
+    with pytest.raises(AnabranchError) as caught:
+        box(NESTED + where)
+    assert caught.value.id == "SYNTAX"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
@@ -28,7 +29,7 @@ from anabranch.diagram.sql.applied import applied_rows
 from anabranch.diagram.sql.calls import find, none_in
 from anabranch.diagram.sql.fragment import Fragment
 from anabranch.diagram.sql.names import check_different, output_name
-from anabranch.diagram.sql.ranks import bound, rank
+from anabranch.diagram.sql.ranks import Nested, bound, nested, rank
 from anabranch.diagram.sql.rewrite import Key, Rewriter, no_window, rank_of
 from anabranch.diagram.sql.scope import Scope, bare
 from anabranch.diagram.sql.statements import CreateQuery
@@ -53,13 +54,31 @@ def compile_query(statement: CreateQuery, columns_of: ColumnsOf) -> Query:
 def _tree(tree: Tree, columns_of: ColumnsOf) -> Box:
     if isinstance(tree, UnionAll):
         return union([(_tree(part, columns_of), part.word) for part in tree.parts])
-    box = _source(tree.source, tree.alias, columns_of)
+    if (ranked := nested(tree)) is not None:
+        box: Box = _ranked(ranked, columns_of)
+        box = View(box, tree.alias) if tree.alias else box
+        tree = replace(tree, where=ranked.rest)
+    else:
+        box = _source(tree.source, tree.alias, columns_of)
     scope = Scope(box.columns, _called(tree.source, tree.alias))
     if tree.joins:
         box, scope = _joined(tree, box, columns_of)
     if tree.where is not None:
         box = where(box, tree.where)
     return shaped(box, scope, tree.shape)
+
+
+def _ranked(ranked: Nested, columns_of: ColumnsOf) -> Box:
+    """A sub-query that ranks rows, of which only the first are wanted."""
+    inner = ranked.select
+    box = _source(inner.source, inner.alias, columns_of)
+    scope = Scope(box.columns, _called(inner.source, inner.alias))
+    if inner.joins:
+        box, scope = _joined(inner, box, columns_of)
+    if inner.where is not None:
+        box = where(box, inner.where)
+    first = TopN(box, ranked.rank.keys, ranked.rank.order, ranked.most, ranked.name)
+    return Map(first, _outputs(scope, inner.shape.items, ranked))
 
 
 def _source(source: Fragment | Tree, alias: str | None, columns_of: ColumnsOf) -> Box:
@@ -207,10 +226,16 @@ def _first(box: Box, qualify: Fragment) -> Box:
 def _mapped(box: Box, scope: Scope, items: tuple[Item, ...]) -> Box:
     if len(items) == 1 and _is_star(items[0], scope) and not scope.sides:
         return box
+    return Map(box, _outputs(scope, items))
+
+
+def _outputs(scope: Scope, items: tuple[Item, ...], ranked: Nested | None = None) -> tuple[Named, ...]:
     outputs: list[Named] = []
     said: list[tuple[str, Fragment]] = []
     for item in items:
-        if _is_star(item, scope):
+        if ranked is not None and item is ranked.item:
+            made = [Named(ranked.name, Expression(f"`{ranked.name}`", item.whole.at))]
+        elif _is_star(item, scope):
             tokens = item.whole.tokens
             meant = scope.starred(tokens[0].value if len(tokens) == 3 else None) or []
             made = [Named(name, Expression(text, item.whole.at)) for name, text in meant]
@@ -219,7 +244,7 @@ def _mapped(box: Box, scope: Scope, items: tuple[Item, ...]) -> Box:
         outputs += made
         said += [(output.name, item.whole) for output in made]
     check_different(said)
-    return Map(box, tuple(outputs))
+    return tuple(outputs)
 
 
 def _is_star(item: Item, scope: Scope) -> bool:

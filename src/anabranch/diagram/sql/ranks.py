@@ -9,6 +9,7 @@ from anabranch.diagram.boxes.topn import Order
 from anabranch.diagram.expression import Expression
 from anabranch.diagram.sql.fragment import Fragment, closing, outermost
 from anabranch.diagram.sql.tokens import Kind
+from anabranch.diagram.sql.tree import Item, Select
 from anabranch.diagram.sql.words import token_at
 from anabranch.model.errors import AnabranchError
 
@@ -59,6 +60,40 @@ def bound(fragment: Fragment, start: int) -> int:
     if not whole or most < 1 or not (tokens[0].word in ("<=", "<") or (equal and most == 1)):
         raise _unknown(fragment)
     return most
+
+
+@dataclass(frozen=True)
+class Nested:
+    """`FROM (SELECT ..., row_number() OVER (...) AS rn FROM ...) WHERE rn <= n AND ...`."""
+
+    select: Select
+    item: Item
+    rank: Rank
+    name: str
+    most: int
+    rest: Fragment | None
+
+
+def nested(tree: Select) -> Nested | None:
+    """The rank of a sub-query, if the condition above it wants the first rows only."""
+    inner = tree.source
+    if not isinstance(inner, Select) or tree.joins or inner.shape.group is not None or inner.shape.window is not None:
+        return None
+    items = [item for item in inner.shape.items if begins(item.expression)]
+    if len(items) != 1 or items[0].alias is None or tree.where is None:
+        return None
+    name, condition = items[0].alias, tree.where
+    if token_at(condition.tokens, 0).value.lower() != name.lower() or token_at(condition.tokens, 3).word not in (
+        "",
+        "AND",
+    ):
+        return None
+    found = rank(items[0].expression)
+    if found.end != len(items[0].expression.tokens):
+        return None
+    most = bound(condition.part(0, 3), 1)
+    rest = condition.part(4, len(condition.tokens)) if len(condition.tokens) > 4 else None
+    return Nested(inner, items[0], found, name, most, rest)
 
 
 def _orders(fragment: Fragment) -> Iterator[Order]:
