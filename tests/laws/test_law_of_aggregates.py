@@ -144,7 +144,7 @@ def between(rows: list[Arguments], fraction: Any) -> Any:
     if low == high or position == math.floor(position):
         return low
     if not (math.isfinite(low) and math.isfinite(high)):
-        return low + high
+        return math.nan if math.isinf(low) else low + high  # Spark goes a part of the way from the lower one on
     part = Fraction(position) - math.floor(position)
     return Near(float(Fraction(low) * (1 - part) + Fraction(high) * part), max(abs(low), abs(high)))
 

@@ -74,35 +74,40 @@ class Story:
         kind = self.chance.choice(["insert", "insert", "replace", "delete", "event", "event", "withdraw"])
         SEEN[kind] += 1
         many = range(self.chance.randint(1, 4))
+        draw = self.chance.randint
         if kind == "event":
-            new = [(self.chance.randint(1, 6), self.chance.randint(-3, 9), _at(self.minute())) for _ in many]
-            events.append(new)
-            self.rows += [WeightedRow({"id": i, "m": m, "ts": _stamp(t)}, _stamp(t)) for i, m, t in new]
+            self.event(events, [(draw(1, 6), draw(-3, 9), at(self.minute())) for _ in many])
         elif kind == "withdraw":
             self.withdraw(events)
         elif kind == "delete":
-            keys = sorted({self.chance.randint(1, 12) for _ in many})
-            orders.delete(keys)
-            for place, key in enumerate(keys):
-                values = {"id": key, "g": None, "n": None, "ts": None}
-                self.messages.append(Message(values, (len(self.messages), place), None, gone=True))
+            self.delete(orders, sorted({draw(1, 12) for _ in many}))
         else:
-            new = [
-                (self.chance.randint(1, 12), self.chance.randint(1, 3), self.chance.randint(-3, 9), _at(self.minute()))
-                for _ in many
-            ]
-            rows = [dict(zip(("id", "g", "n", "ts"), row, strict=True)) for row in new]
-            orders.replace(rows) if kind == "replace" else orders.append(rows)
-            for place, (i, g, n, t) in enumerate(new):
-                values = {"id": i, "g": g, "n": n, "ts": _stamp(t)}
-                self.messages.append(Message(values, (len(self.messages), place), _stamp(t)))
+            new = [(draw(1, 12), draw(1, 3), draw(-3, 9), at(self.minute())) for _ in many]
+            self.order(orders, new, replace=kind == "replace")
+
+    def event(self, events: ab.Stream, new: Sequence[tuple[int, int, datetime]]) -> None:
+        events.append(new)
+        self.rows += [WeightedRow({"id": i, "m": m, "ts": _stamp(t)}, _stamp(t)) for i, m, t in new]
+
+    def order(self, orders: ab.Stream, new: Sequence[tuple[int, int, int, datetime]], *, replace: bool = False) -> None:
+        rows = [dict(zip(("id", "g", "n", "ts"), row, strict=True)) for row in new]
+        orders.replace(rows) if replace else orders.append(rows)
+        for place, (i, g, n, t) in enumerate(new):
+            values = {"id": i, "g": g, "n": n, "ts": _stamp(t)}
+            self.messages.append(Message(values, (len(self.messages), place), _stamp(t)))
+
+    def delete(self, orders: ab.Stream, keys: Sequence[int]) -> None:
+        orders.delete(keys)
+        for place, key in enumerate(keys):
+            values = {"id": key, "g": None, "n": None, "ts": None}
+            self.messages.append(Message(values, (len(self.messages), place), None, gone=True))
 
     def withdraw(self, events: ab.Stream) -> None:
         """Delete rows from the stream without a key; perhaps one that is not there, or not yet."""
         there = [row for row in self.rows if row.weight > 0]
         gone = [self.chance.choice(there)] if there else []
         if self.chance.random() < 0.3:
-            instant = _stamp(_at(self.minute()))
+            instant = _stamp(at(self.minute()))
             gone.append(WeightedRow({"id": 1, "m": self.chance.randint(-3, 9), "ts": instant}, instant))
         for row in gone:
             values = {**row.values, "ts": EPOCH + timedelta(microseconds=int(row.values["ts"]))}  # type: ignore[call-overload]
@@ -110,7 +115,7 @@ class Story:
             self.rows.append(WeightedRow(row.values, row.event_time, -1))
 
 
-def _at(minute: float) -> datetime:
+def at(minute: float) -> datetime:
     return ZERO + timedelta(minutes=minute)
 
 
@@ -191,7 +196,7 @@ def play(engine: ab.Engine, seed: int) -> None:
                 advancer.record(lease)
     if chance.random() < 0.5:
         for stream in (orders, events):
-            stream.punctuate(_at(story.now + 60))
+            stream.punctuate(at(story.now + 60))
     engine.advance()
     for name, text in queries.items():
         check(engine, story, name, f"seed {seed}: {text}")
