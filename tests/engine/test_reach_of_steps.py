@@ -58,6 +58,31 @@ def test_a_late_row_opens_only_segments_that_can_hold_its_window(
     assert late.c == 2
 
 
+def test_a_replacement_opens_only_segments_that_can_hold_its_key(
+    engine: ab.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges: list[tuple[str | None, str | None]] = []
+    original = Step.note_opened
+
+    def note(self: Step, query: Any, choices: Any) -> None:
+        ranges.extend((s.key_min, s.key_max) for choice in choices.values() for s in choice.segments if query.hidden)
+        original(self, query, choices)
+
+    monkeypatch.setattr(Step, "note_opened", note)
+    engine.sql("CREATE STREAM o (id INT, n INT, ts TIMESTAMP) EVENT TIME ts KEY (id)")
+    engine.sql("CREATE STREAM q AS SELECT id, n FROM o WHERE n > 0")
+    orders = engine.stream("o")
+    for first in (0, 100, 200, 300):
+        orders.append([(first + n, 1, ZERO) for n in range(10)])
+        engine.advance()
+    ranges.clear()
+    orders.replace([(203, 7, ZERO), (205, 0, ZERO)])
+    engine.advance()
+    assert sorted(ranges) == [("200", "209"), ("203", "205")], "the one that has them, and the new one"
+    said = [(c._change_type, c.id, c.n) for c in engine.changes("q").where("_bucket = 5").collect()]
+    assert sorted(said) == [("delete", 205, 1), ("update_postimage", 203, 7), ("update_preimage", 203, 1)]
+
+
 def test_a_step_that_closes_and_revises_nothing_opens_nothing(engine: ab.Engine, opened: list[tuple[int, int]]) -> None:
     stream = counting(engine)
     stream.append(rows(0.5))

@@ -6,6 +6,7 @@ times that matter. The boxes above it take them one by one, and what a bucket's 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -43,7 +44,7 @@ _TERMS = 4
 Scan = Callable[[Leaf], Relation]
 
 
-class Rereading:
+class Rereading(ABC):
     """One attempt to compute and write what such a stage says in a step."""
 
     def __init__(self, step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed], guard: Guard = NO_GUARD) -> None:
@@ -67,9 +68,9 @@ class Rereading:
         """Whether nothing can be said, since nothing is new."""
         return not self.news
 
+    @abstractmethod
     def deltas(self, leaves: Leaves) -> tuple[Relation, list[Relation]]:
         """The weighted rows that the box adds in the step's buckets, and rows of which some fail."""
-        raise NotImplementedError
 
     # What they share.
 
