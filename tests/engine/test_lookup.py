@@ -68,6 +68,22 @@ def _table(k: int, price: int, weight: int = 1) -> WeightedRow:
     return WeightedRow({"k": k, "price": price, "since": 0}, 0, weight)
 
 
+def test_of_equal_rows_the_oldest_goes_first_with_what_it_found(engine: ab.Engine) -> None:
+    engine.sql("CREATE STREAM s (k INT, v INT, ts TIMESTAMP) EVENT TIME ts")
+    engine.sql("CREATE STREAM p (k INT, price INT, since TIMESTAMP) EVENT TIME since KEY (k)")
+    engine.sql("CREATE STREAM fixed AS SELECT price FROM s LEFT LOOKUP p ON s.k = p.k WITHOUT REVISION")
+    for price in (None, 10, 20):
+        if price is not None:
+            engine.stream("p").replace([(1, price, ZERO)])
+        engine.stream("s").append([_row(1, 1)])
+        engine.advance()
+    left = [[None, 10, 20], [10, 20], [20], []]
+    for expected in left:
+        assert sorted((row.price for row in engine.table("fixed").collect()), key=str) == sorted(expected, key=str)
+        engine.stream("s").append([{**_row(1, 1), "_change_type": "delete"}])
+        engine.advance()
+
+
 def test_a_table_without_a_key_is_refused(engine: ab.Engine) -> None:
     engine.sql("CREATE STREAM s (k INT, ts TIMESTAMP) EVENT TIME ts; CREATE STREAM t AS SELECT k FROM s")
     with pytest.raises(AnabranchError) as caught:
