@@ -33,6 +33,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cases", default="100000:100", help="cases of the order-independence law: FIRST:MANY")
 
 
+def _proves(config: pytest.Config) -> bool:
+    return bool(config.getoption("-m") == "proof")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not _proves(config):
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED)  # of every JVM, also in processes that tests start
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     for line in _AT_THE_END:
         terminalreporter.write_line(line)
@@ -132,10 +141,19 @@ def rows_at(*seconds: float, user: int = 1, campaign: str = "a") -> list[dict[st
     return [{"user": user, "campaign": campaign, "ts": to_datetime(START_US + int(s * SECOND))} for s in seconds]
 
 
+# Over a handful of rows plans are sooner interpreted than compiled, by Spark and by the JVM. `make proof` compiles.
+_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 @pytest.fixture(scope="session")
-def warm_spark() -> Iterator[Any]:
+def warm_spark(pytestconfig: pytest.Config) -> Iterator[Any]:
     """Keeps one local Spark session alive for all engine tests."""
-    with tempfile.TemporaryDirectory(prefix="anabranch-warm-") as place, ab.connect(place, master="local[2]") as engine:
+    config = {} if _proves(pytestconfig) else _FEW_ROWS
+    with (
+        tempfile.TemporaryDirectory(prefix="anabranch-warm-") as place,
+        ab.connect(place, master="local[2]", config=config) as engine,
+    ):
         yield engine.spark
 
 

@@ -45,6 +45,7 @@ def text(out: Console) -> str:
     return out.file.getvalue()
 
 
+@pytest.mark.proof
 def test_ten_years_of_losses_end_with_the_batch_answer(engine: ab.Engine) -> None:
     out = told()
     losses.main(engine, out)
@@ -53,6 +54,7 @@ def test_ten_years_of_losses_end_with_the_batch_answer(engine: ab.Engine) -> Non
     assert "│ 1988 │ 94.0 │ 85.3 │ 79.9  │ 76.3  │ 73.5  │ 67.5  │ 64.4  │ 59.5  │ 59.6  │ 58.4  │" in text(out)
 
 
+@pytest.mark.proof
 def test_a_day_of_flights_ends_with_the_batch_answer(engine: ab.Engine) -> None:
     out = told()
     flights.main(engine, out, read("2013-02-08", 1), pd.Timedelta(hours=6))

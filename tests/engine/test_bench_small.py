@@ -36,6 +36,7 @@ def test_late(warm_spark: Any) -> None:
         assert (faults > 0) == ("10 min watermark" in title), row
 
 
+@pytest.mark.proof
 def test_step(warm_spark: Any) -> None:
     report = report_of("step")
     assert report["name"] == "step"
@@ -44,6 +45,7 @@ def test_step(warm_spark: Any) -> None:
     assert len(report["rows"]) == 7
 
 
+@pytest.mark.proof
 def test_revise(warm_spark: Any) -> None:
     report = report_of("revise")
     assert report["name"] == "revise"

@@ -200,3 +200,38 @@ def test_revisions_wait_until_nothing_else_does_and_the_decision_is_replayed(
     assert said(engine)[2:] == [(4, "update_preimage", "a", 1), (4, "update_postimage", "a", 3)]
     assert facts(engine, "counts")["revise every"] == "time that nothing else waits"
     replay_is_the_table(engine, "counts")
+
+
+def test_revisions_are_left_out_until_a_table_is_to_be_kept_right(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql(f"{COUNTS} REVISE WHEN KEPT")
+    s.append(rows(0.5, 1.5))
+    engine.advance()
+    s.append(rows(0.1, 2.5))
+    engine.advance()
+    s.append(rows(0.2))
+    assert engine.advance().buckets == 1, "what is left out is nothing to do"
+    assert said(engine)[1:] == [(2, "insert", "a", 1)]
+    assert facts(engine, "counts")["revise every"] == "time that a table is to be kept right"
+    engine.sql("CREATE STREAM most AS SELECT k, c FROM counts WHERE c > 1 ARCHIVE INTO kept ON ERROR NULL")
+    engine.advance()
+    assert said(engine)[2:] == [(4, "update_preimage", "a", 1), (4, "update_postimage", "a", 3)]
+    s.append(rows(0.3))
+    engine.advance()
+    assert said(engine)[4:] == [(5, "update_preimage", "a", 3), (5, "update_postimage", "a", 4)]
+    assert [tuple(row) for row in engine.table("kept").collect()] == [("a", 4)]
+    replay_is_the_table(engine, "counts")
+    engine.sql("DROP STREAM most")
+    s.append(rows(0.4))
+    engine.advance()
+    assert len(said(engine)) == 6, "and again, once there is none"
+
+
+def test_a_sink_is_a_table_to_be_kept_right(engine: ab.Engine, s: ab.Stream, tmp_path: Path) -> None:
+    engine.sql(f"{COUNTS} REVISE WHEN KEPT")
+    for at in (0.5, 1.5, 0.1):
+        s.append(rows(at))
+        engine.advance()
+    assert len(said(engine)) == 1
+    engine.sql(f"CREATE SINK kept FROM counts TO '{tmp_path / 'kept'}'")
+    engine.advance()
+    assert said(engine)[1:] == [(4, "update_preimage", "a", 1), (4, "update_postimage", "a", 2)]

@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.engine.live import Live
 from anabranch.engine.step import Step
-from anabranch.log.reduction import FAN
+from anabranch.log.reduction import plan_reduction
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = 3_600_000_000
@@ -93,18 +93,21 @@ def test_a_step_that_closes_and_revises_nothing_opens_nothing(engine: ab.Engine,
     assert opened == []
 
 
-def test_the_reducer_keeps_partials_few_and_answers_the_same(engine: ab.Engine) -> None:
+def test_the_reducer_keeps_partials_few_and_answers_the_same(
+    engine: ab.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_reduction, "__defaults__", (3,))  # so few runs become one
     stream = counting(engine, "<VISIBLE '10 minutes' ADVANCE '5 minutes'>")
-    many = 2 * FAN + 3
+    many = 2 * 3 + 2
     for number in range(many):
         stream.append(rows(1, 6, 11 + number / 10, k="ab"[number % 2]))
         engine.advance()
     live = Live(engine._log)
     (store,) = live.stores.values()
     state = engine._log.stream_by_id(store.stored.stream_id)
-    assert len(engine._log.headers(state)) == 2 + 3, "two runs that were reduced, three that are new"
+    assert len(engine._log.headers(state)) == 2 + 2, "two runs that were reduced, two that are new"
     segments = engine._log.plan_panes(state, ((-(1 << 62), 1 << 62),))
-    assert len(segments) <= 2 + 3
+    assert len(segments) <= 2 + 2
     stream.punctuate(ZERO + timedelta(hours=1))
     engine.advance()
     counts = {(row.k, row.t.minute): row.c for row in engine.table("q").collect()}

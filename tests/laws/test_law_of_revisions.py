@@ -4,7 +4,7 @@ Random diagrams of up to eight boxes read a stream with a key and one without. A
 replacements, deletions and late rows, cut into buckets in any way, the table is what the reference executor says
 of all that was committed, and what a query says that is made only then and computes everything at once; the
 changes, replayed, give the table; and no bucket takes a row away that it gives. Work is done in one task, or
-spread over two to four.
+spread over two to four; of half of the queries history is left upstream.
 """
 
 from __future__ import annotations
@@ -179,11 +179,13 @@ def play(engine: ab.Engine, seed: int) -> None:
     engine.sql("CREATE STREAM o (id INT, g INT, n INT, ts TIMESTAMP) EVENT TIME ts KEY (id)")
     engine.sql("CREATE STREAM e (id INT, m INT, ts TIMESTAMP) EVENT TIME ts")
     queries = {f"q{number}": diagram(chance, MOST_BOXES)[0] for number in range(2)}
-    for name in queries:
+    for number, name in enumerate(queries):
         if chance.random() < 0.25:
             SEEN["sort"] += 1
             queries[name] += " ORDER BY EVENT TIME"
-        engine.sql(f"CREATE STREAM {name} AS {queries[name]}")
+        upstream = (seed // 2 + number) % 2 == 0
+        SEEN["history upstream"] += upstream
+        engine.sql(f"CREATE STREAM {name} {'HISTORY UPSTREAM' if upstream else ''} AS {queries[name]}")
     story = Story(chance)
     orders, events = engine.stream("o"), engine.stream("e")
     advancer = engine._queries.advancer
@@ -246,7 +248,7 @@ def coverage(said_at_the_end: list[str]) -> Iterator[None]:
     said_at_the_end.append("revisions: " + ", ".join(f"{what} {count}" for what, count in sorted(SEEN.items())))
 
 
-@pytest.mark.parametrize("seed", [101, 103])
+@pytest.mark.parametrize("seed", [101])
 def test_any_diagram_is_what_the_reference_executor_says(
     engine: ab.Engine, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +257,7 @@ def test_any_diagram_is_what_the_reference_executor_says(
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("seed", range(200, 215))
+@pytest.mark.parametrize("seed", [103, *range(200, 214)])
 def test_more_diagrams(engine: ab.Engine, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     spread(engine, 1 + seed % 4, monkeypatch)
     play(engine, seed)

@@ -74,6 +74,23 @@ PAIRS = [
         IMPSNS.select("user").union(IMPSNS.select("price")).union(IMPSNS.select("campaign")),
         "SELECT user FROM impsns UNION ALL SELECT price FROM impsns UNION ALL SELECT campaign FROM impsns",
     ),
+    (
+        IMPSNS.qualify("row_number() OVER (PARTITION BY user ORDER BY price DESC) <= 3").select("user", "price"),
+        "SELECT user, price FROM impsns QUALIFY row_number() OVER (PARTITION BY user ORDER BY price DESC) <= 3",
+    ),
+    (
+        IMPSNS.alias("i").lookup(IMPSNS.alias("p"), on="i.user = p.user", how="left").select("i.price"),
+        "SELECT i.price FROM impsns AS i LEFT LOOKUP impsns AS p ON i.user = p.user",
+    ),
+    (
+        IMPSNS.alias("i").lookup(IMPSNS.alias("p"), on="i.user = p.user", revise=False).select("i.price"),
+        "SELECT i.price FROM impsns AS i LOOKUP impsns AS p ON i.user = p.user WITHOUT REVISION",
+    ),
+    (
+        IMPSNS.window("1 minute").groupBy("user").apply("package.module:function", "a INT, b DOUBLE", "price", "ts"),
+        "SELECT price, ts FROM impsns <SLICES '1 minute'> GROUP BY user "
+        "APPLY 'package.module:function' RETURNS (a INT, b DOUBLE)",
+    ),
 ]
 
 
@@ -146,7 +163,12 @@ def test_expressions_are_text(say) -> None:  # type: ignore[no-untyped-def]
         (lambda: IMPSNS.union(IMPSNS.groupBy("user")), "union()"),
         (lambda: IMPSNS.union("impsns"), "union()"),
         (lambda: IMPSNS.union(IMPSNS.select("user")), "union()"),
+        (lambda: IMPSNS.apply(None, "a INT", "price"), "apply()"),
+        (lambda: IMPSNS.window("1 min").qualify("row_number() OVER (ORDER BY price) = 1"), "qualify()"),
+        (lambda: IMPSNS.lookup(IMPSNS.alias("p"), on="TRUE", how="right", revise=False), "lookup(), how="),
+        (lambda: IMPSNS.lookup(IMPSNS.select("user"), on="TRUE", revise=False), "join()"),
         (lambda: IMPSNS.query("q", revise_every=0), "revise_every="),
+        (lambda: IMPSNS.query("q", revise_every="often"), "revise_every="),
         (lambda: IMPSNS.query("q", revise_every=True), "revise_every="),
         (lambda: IMPSNS.query("q", on_error="skip"), "on_error="),
         (lambda: IMPSNS.query("q", on_error=None), "on_error="),
@@ -176,6 +198,10 @@ def test_wrong_calls_are_refused(say, place: str) -> None:  # type: ignore[no-un
         (lambda: IMPSNS.window("0 s"), "BAD_DURATION", "window(), line 1, column 1:\n    0 s\n    ^^^"),
         (lambda: IMPSNS.window("1 min", "2 min"), "BAD_DURATION", "window(), line 1, column 1:\n    2 min\n    ^^^^^"),
         (lambda: IMPSNS.window("1 min").select("user"), "SYNTAX", "window(), line 1, column 1:\n    1 min\n    ^^^^^"),
+        (lambda: IMPSNS.apply("a:b", "a INT", "price"), "SYNTAX", None),
+        (lambda: IMPSNS.window("1 min").apply("a:b", "a INT) x", "price"), "SYNTAX", None),
+        (lambda: IMPSNS.window("1 min").apply("a:b", "", "price"), "SYNTAX", None),
+        (lambda: IMPSNS.qualify("price > 1"), "SYNTAX", None),
         (lambda: IMPSNS.query("_q"), "BAD_NAME", None),
         (lambda: IMPSNS.query("q", archive="a b"), "BAD_NAME", None),
     ],

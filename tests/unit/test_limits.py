@@ -7,7 +7,7 @@ import pytest
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.expression import Expression
 from anabranch.diagram.fluent import Flow
-from anabranch.diagram.limits import IDLE, Limits
+from anabranch.diagram.limits import IDLE, KEPT, Limits
 from anabranch.diagram.query import Query
 from anabranch.diagram.sql.compile import compile_query
 from anabranch.diagram.sql.parse import parse
@@ -34,6 +34,7 @@ def compiled(text: str) -> Query:
         ("REVISE WHEN abs(new.c - old.c) > 10", Limits(when=Expression("abs(new.c - old.c) > 10")), 1),
         ("REVISE WHEN new.c > old.c REVISE EVERY 3 BUCKETS", Limits(when=Expression("new.c > old.c")), 3),
         ("REVISE WHEN IDLE", Limits(), IDLE),
+        ("REVISE WHEN KEPT", Limits(), KEPT),
         ("REVISE WHEN IDLE REVISE WHEN old.k ARCHIVE INTO ar", Limits(when=Expression("old.k")), IDLE),
     ],
 )

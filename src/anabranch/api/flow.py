@@ -78,6 +78,24 @@ class BoundFlow:
         """Pairs of rows for which `on` is true: `a.join(b, on="a.id = b.id", within="5 seconds")`, or `how="left"`."""
         return BoundFlow(self.flow.join(_flow_of(other, "join()"), on, within, how), self.queries)
 
+    def lookup(self, table: BoundFlow | Stream, on: str, how: str = "inner", revise: bool = True) -> BoundFlow:
+        """Rows with what a table, or any stream with a key, holds for them.
+
+        A change of the table revises what was said; with `revise=False` each row keeps what it found when it came.
+        """
+        return BoundFlow(self.flow.lookup(_flow_of(table, "lookup()"), on, how, revise), self.queries)
+
+    def qualify(self, condition: str) -> BoundFlow:
+        """Keep the first rows of groups: `qualify("row_number() OVER (PARTITION BY k ORDER BY v DESC) <= 3")`."""
+        return BoundFlow(self.flow.qualify(condition), self.queries)
+
+    def apply(self, function: str, returns: str, *columns: str) -> BoundFlow:
+        """The rows that a Python function makes of these columns of the rows of each window and group.
+
+        `flow.window("1 minute").groupBy("k").apply("package.module:function", "price INT, move DOUBLE", "price")`.
+        """
+        return BoundFlow(self.flow.apply(function, returns, *columns), self.queries)
+
     def union(self, other: BoundFlow | Stream) -> BoundFlow:
         """The rows of both, duplicates and all."""
         return BoundFlow(self.flow.union(_flow_of(other, "union()")), self.queries)
@@ -92,13 +110,18 @@ class BoundFlow:
         on_revision: str = "say",
         revise_when: str | None = None,
         history: Duration | None = None,
+        history_upstream: bool = False,
     ) -> None:
         """Create the query as a stream of this name.
 
-        Revisions are said every so many buckets, or, with `revise_every="idle"`, when nothing else waits;
+        Revisions are said every so many buckets, or, with `revise_every="idle"`, when nothing else waits, or, with
+        `revise_every="kept"`, while they are needed to keep a table right;
         `on_revision="ignore"` leaves them out, `revise_when="abs(new.c - old.c) > 10"` those that matter little.
+        With `history_upstream=True`, answers below that can be computed again are not kept to be read again.
         """
-        query = self.flow.query(name, archive, revise_every, on_error, on_revision, revise_when, history)
+        query = self.flow.query(
+            name, archive, revise_every, on_error, on_revision, revise_when, history, history_upstream
+        )
         self.queries.create(query, SourceText(f"-- {name}, in the fluent form", name, is_statement=False))
 
 

@@ -12,7 +12,7 @@ from anabranch.api.tables import Tables
 from anabranch.connectors.sinks import Sinks
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.drawing import draw
-from anabranch.diagram.limits import IDLE
+from anabranch.diagram.limits import IDLE, KEPT
 from anabranch.diagram.rewrites.known import Note
 from anabranch.diagram.sql.compile import compile_query
 from anabranch.diagram.sql.parse import parse
@@ -231,9 +231,8 @@ class Statements:
 
 
 def _every(buckets: int) -> str:
-    if buckets == IDLE:
-        return "time that nothing else waits"
-    return f"{buckets} buckets" if buckets > 1 else ""
+    said = {IDLE: "time that nothing else waits", KEPT: "time that a table is to be kept right", 1: ""}
+    return said.get(buckets, f"{buckets} buckets")
 
 
 def _not_found(error: Exception) -> str | None:

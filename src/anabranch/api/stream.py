@@ -118,6 +118,14 @@ class Stream:
         """Begin a query: pairs of rows of this stream and of another for which `on` is true."""
         return self._flow().join(other, on, within, how)
 
+    def lookup(self, table: BoundFlow | Stream, on: str, how: str = "inner", revise: bool = True) -> BoundFlow:
+        """Begin a query: the rows of this stream with what a table, or any stream with a key, holds for them."""
+        return self._flow().lookup(table, on, how, revise)
+
+    def qualify(self, condition: str) -> BoundFlow:
+        """Begin a query: the first rows of groups, by `row_number() OVER (...) <= n`."""
+        return self._flow().qualify(condition)
+
     def union(self, other: BoundFlow | Stream) -> BoundFlow:
         """Begin a query: the rows of this stream and of another."""
         return self._flow().union(other)

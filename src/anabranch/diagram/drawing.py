@@ -68,7 +68,7 @@ def _phase(box: Box) -> str:
     if isinstance(box, Source):
         return "log"
     if isinstance(box, Keep):
-        return "log: keeps rows to be read again"
+        return "log: rows are computed again" if box.upstream else "log: keeps rows to be read again"
     return "parallel" if is_linear(box) else "serial"
 
 

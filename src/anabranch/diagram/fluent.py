@@ -9,14 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join, Side
+from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.view import View
-from anabranch.diagram.limits import IDLE, Limits
+from anabranch.diagram.expression import Expression
+from anabranch.diagram.limits import WAITS, Limits
 from anabranch.diagram.query import OnError, Query
+from anabranch.diagram.sql.applied import apply_clause
 from anabranch.diagram.sql.calls import none_in
-from anabranch.diagram.sql.compile import check_sides, shaped, union, where
+from anabranch.diagram.sql.compile import check_sides, first_rows, shaped, union, where
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.durations import make_resampling, make_row_window, make_window
 from anabranch.diagram.sql.fragment import Fragment
@@ -122,6 +126,27 @@ class Flow:
         groups = _Groups(self.box, self._scope, shape)
         return Flow(shaped(self.box, self._scope, shape), groups=groups)
 
+    def qualify(self, condition: str) -> Flow:
+        """Keep the first rows of groups: `qualify("row_number() OVER (PARTITION BY k ORDER BY v DESC) <= 3")`."""
+        said = _expression(condition, "qualify()")
+        return replace(self, box=first_rows(self._settled("qualify()"), said), groups=None)
+
+    def apply(self, function: str, returns: str, *columns: str) -> Flow:
+        """The rows that a Python function makes of these columns of a window's rows, of the columns it declares.
+
+        `window("1 minute").groupBy("k").apply("package.module:function", "price INT, move DOUBLE", "price")`.
+        """
+        if not isinstance(function, str) or "'" in function or not isinstance(returns, str):
+            need = "the function as 'package.module:function', and its columns as 'a INT, b DOUBLE'"
+            raise _wrong("apply()", need, f"{function!r} and {returns!r}", "Pass both as text.")
+        text = Fragment.of(f"APPLY '{function}' RETURNS ({returns})", "apply()")
+        cursor = Cursor(text.source, text.tokens)
+        clause = apply_clause(cursor)
+        if cursor.peek().kind is not Kind.END:
+            raise cursor.unexpected("columns and their types", "Write them as 'a INT, b DOUBLE'.")
+        group = None if self.keys is None else tuple(key.expression for key in self.keys)
+        return Flow(shaped(self.box, self._scope, Shape(_items(columns, "apply()"), self.over, group, apply=clause)))
+
     def having(self, condition: str) -> Flow:
         """Keep the groups for which a condition is true."""
         if self.groups is None:
@@ -152,17 +177,32 @@ class Flow:
         """Pairs of rows for which a condition is true; `within` is how far apart in event time the two may be."""
         if not isinstance(other, Flow):
             raise _wrong("join()", "another flow", f"a {type(other).__name__}", "Pass what where() or alias() give.")
-        if how not in ("inner", "left"):
-            raise _wrong("join(), how=", "inner or left", repr(how), "Pass one of these.")
-        condition = _expression(on, "join(), on=")
         band = None if within is None else duration_us(within, "join(), within=")
-        boxes = (self._settled("join()"), other._settled("join()"))
-        sides = self.sides or (self._side(boxes[0]),)
-        sides = (*sides, other._side(boxes[1]))
+        boxes, sides, condition = self._beside(other, on, how, "join()")
+        return Flow(Join(boxes, sides, condition, band, None, how == "left"), sides=sides)
+
+    def lookup(self, table: Flow, on: str, how: str = "inner", revise: bool = True) -> Flow:
+        """Rows with what a table, or any stream with a key, holds for them; a change revises, unless told not to."""
+        if revise:
+            return self.join(table, on, how=how)
+        boxes, sides, condition = self._beside(table, on, how, "lookup()")
+        if len(sides) > 2:
+            need = "a stream and one table, where the table revises nothing"
+            raise _wrong("lookup()", need, "a third side", "Look up first, and give it a name: .alias(...).")
+        found = Lookup(boxes, sides, condition)
+        return Flow(found if how == "left" else Filter(found, Expression("_matched")), sides=sides)
+
+    def _beside(
+        self, other: Flow, on: str, how: str, place: str
+    ) -> tuple[tuple[Box, Box], tuple[Side, ...], Expression]:
+        if how not in ("inner", "left"):
+            raise _wrong(f"{place}, how=", "inner or left", repr(how), "Pass one of these.")
+        condition = _expression(on, f"{place}, on=")
+        boxes = (self._settled(place), other._settled(place))
+        sides = (*(self.sides or (self._side(boxes[0]),)), other._side(boxes[1]))
         check_sides(sides, condition)
         none_in(condition, "on=", "Aggregate before the join, or after it.")
-        box = Join(boxes, sides, condition.expression, band, None, how == "left")
-        return Flow(box, sides=sides)
+        return boxes, sides, condition.expression
 
     def _side(self, box: Box) -> Side:
         if self.name is None:
@@ -178,19 +218,20 @@ class Flow:
         on_revision: str = "say",
         revise_when: str | None = None,
         history: Duration | None = None,
+        history_upstream: bool = False,
     ) -> Query:
         """The query under a name, as `CREATE STREAM name AS` gives it."""
         check_name(name, "stream")
         if archive is not None:
             check_name(archive, "table")
-        every = IDLE if revise_every == "idle" else revise_every
+        every = WAITS.get(revise_every.upper(), 0) if isinstance(revise_every, str) else revise_every
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            need = "a number of buckets, at least 1, or 'idle'"
+            need = "a number of buckets, at least 1, 'idle' or 'kept'"
             raise _wrong("revise_every=", need, repr(revise_every), "Pass a positive int.")
         choices = [str(choice) for choice in OnError]
         if not isinstance(on_error, str) or on_error.lower() not in choices:
             raise _wrong("on_error=", f"one of {', '.join(choices)}", repr(on_error), "Pass one of these.")
-        limits = _limits(on_revision, revise_when, history)
+        limits = replace(_limits(on_revision, revise_when, history), upstream=bool(history_upstream))
         if limits.ignore and (limits.when is not None or every > 1):
             raise _wrong("on_revision=", "either 'ignore' or a time to say revisions", "both", "Leave one out.")
         return Query(name, self._settled("query()"), archive, every, OnError(on_error.lower()), limits)

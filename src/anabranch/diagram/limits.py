@@ -16,6 +16,9 @@ from anabranch.diagram.expression import Expression
 
 # Revisions wait until a bucket says that nothing else does; it is never this many buckets later.
 IDLE = 1 << 62
+# Revisions wait until there is a table to keep right, of the query or of one that reads it.
+KEPT = IDLE + 1
+WAITS = {"IDLE": IDLE, "KEPT": KEPT}
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Limits:
     ignore: bool = False  # no revisions at all
     when: Expression | None = None  # revisions of results for which this is not false
     history: int | None = None  # rows this far behind progress can be read again, in microseconds
+    upstream: bool = False  # what can be computed again is not kept to be read again
 
     @property
     def cut(self) -> bool:
@@ -39,7 +43,8 @@ class Limits:
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"ignore": self.ignore, "when": None if self.when is None else self.when.text, "history": self.history}
+        when = None if self.when is None else self.when.text
+        return {"ignore": self.ignore, "when": when, "history": self.history, "upstream": self.upstream}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any] | None) -> Limits:
@@ -51,7 +56,8 @@ class Limits:
         if stored is None:
             return cls()
         when = stored["when"]
-        return cls(stored["ignore"], None if when is None else Expression(when), stored["history"])
+        return cls(stored["ignore"], None if when is None else Expression(when), stored["history"],
+                   stored.get("upstream", False))  # fmt: skip
 
 
 NO_LIMITS = Limits()

@@ -76,10 +76,10 @@ class Advancer:
     def _advance(self, lease: Lease, release: bool, at_once: int | None) -> Advanced:
         done = Advanced()
         while True:
-            running = self._running()
+            live, running = self._running()
             waiting = self._waiting(running)
             if not waiting:
-                force = _new(running) or (release and _deferred(running))
+                force = _new(running) or (release and any(map(live.deferred, running)))
                 if not self.record(lease, force=force, release=release):
                     break
                 continue
@@ -99,12 +99,12 @@ class Advancer:
 
     def _anything_to_do(self, release: bool) -> bool:
         """Whether there is a reason to take the lease; an idle engine only looks."""
-        running = self._running()
+        live, running = self._running()
         return bool(running) and (
             self.log.register.anything_waiting()
             or bool(self._waiting(running))
             or _new(running)
-            or (release and _deferred(running))
+            or (release and any(map(live.deferred, running)))
             or any(query.stored.tentative is not None for query in running)
             or self.log.overlays.anything_open()
         )
@@ -135,15 +135,19 @@ class Advancer:
 
     def _step(self, lease: Lease, buckets: Sequence[Bucket]) -> Advanced:
         taken: Taken = Step(self.log, self.session, lease, buckets, self.recipes).run()
-        self.reducer.reduce(Live(self.log, self.recipes))
+        live = Live(self.log, self.recipes)
+        self.reducer.reduce(live)
+        for query in live.queries.values():
+            if query.terms.upstream:
+                self.log.register.trim(query.stored.stream_id)
         return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
 
-    def _running(self) -> list[LiveQuery]:
+    def _running(self) -> tuple[Live, list[LiveQuery]]:
         """The queries that can go on: neither halted themselves, nor anything that they read."""
         live = Live(self.log)
         stuck = [query for query in live.queries.values() if query.halted]
         waiting = [reader for query in stuck for reader in live.readers_of(query)]
-        return [query for query in live.queries.values() if query not in stuck and query not in waiting]
+        return live, [query for query in live.queries.values() if query not in stuck and query not in waiting]
 
     def _waiting(self, running: Sequence[LiveQuery]) -> list[Bucket]:
         """The recorded buckets that some running query has not said yet."""
@@ -175,8 +179,3 @@ class Advancer:
 def _new(running: Sequence[LiveQuery]) -> bool:
     """Whether some query has not said anything yet."""
     return any(query.stored.bucket is None for query in running)
-
-
-def _deferred(running: Sequence[LiveQuery]) -> bool:
-    """Whether revisions of some query wait to be said."""
-    return any((query.stored.released or 0) < (query.stored.bucket or 0) for query in running)

@@ -52,6 +52,7 @@ class Stage:
     rewritten: Rewritten
     schema: Schema
     stores: tuple[int | NewStore, ...]
+    upstream: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,14 @@ class Definer:
     def define(self, query: Query) -> Defined:
         """Rewrite a query and find its types; raises what Spark refuses, at its place."""
         terms = Terms.of(self.settings, query.on_error, query.limits.history)
-        known = self._known(terms)
+        known = replace(self._known(terms), upstream=query.limits.upstream)
         whole = self._whole(query, known)
         refuse_lookups(query.box, known.keyed, query)
         refuse_windows_over_running(whole.box, query)
         behind = []
         for keep in kept_in(whole.box):
             if self.live.stage(keep, terms) is None:
-                behind.append(self._stage(keep.input, known, query))
+                behind.append(replace(self._stage(keep.input, known, query), upstream=keep.upstream))
                 self.analysis.schemas[keep] = behind[-1].schema
         stage = self._stage(whole.box, known, query)
         check_importance(self.analysis, stage.rewritten.box, query)
@@ -161,7 +162,8 @@ class Definer:
     def _new_queries(self, defined: Defined, text: str) -> list[NewQuery]:
         query = defined.query
         made = [
-            self._new_query(stage, stage_name(stage.asked, self.settings, query), query) for stage in defined.behind
+            self._new_query(stage, stage_name(Keep(stage.asked, stage.upstream), self.settings, query), query)
+            for stage in defined.behind
         ]
         own = self._new_query(defined.stage, query.name, query)
         said = {"text": text, "asked": codec.to_json(query.box), "notes": [asdict(note) for note in defined.notes]}
@@ -171,7 +173,7 @@ class Definer:
     def whole_plan(self, defined: Defined) -> Box:
         """A query's diagram as it will be computed, with that of the stages behind it."""
         terms = Terms.of(self.settings, defined.query.on_error, defined.query.limits.history)
-        new = {Keep(stage.asked): stage.rewritten.box for stage in defined.behind}
+        new = {Keep(stage.asked, stage.upstream): stage.rewritten.box for stage in defined.behind}
         return with_stages(defined.plan, lambda keep: new.get(keep) or self.live.plan_of(keep, terms))
 
     def _new_query(self, stage: Stage, name: str, query: Query) -> NewQuery:
@@ -184,7 +186,9 @@ class Definer:
             "revise_every": 1 if is_hidden(name) else query.revise_every,
             "on_error": str(query.on_error),
             "settings": self.settings,
-            "limits": (Limits(history=query.limits.history) if is_hidden(name) else query.limits).to_json(),
+            "limits": (
+                Limits(history=query.limits.history, upstream=stage.upstream) if is_hidden(name) else query.limits
+            ).to_json(),
         }
         return NewQuery(StreamSpec(name, schema, EVENT_TIME), definition, stage.stores)
 
@@ -197,7 +201,7 @@ class Definer:
                 found[leaf.stream] = self.live.stream(leaf.stream).id
                 continue
             kept = self.live.stage(leaf, terms)
-            name = stage_name(leaf.input, self.settings, query) if kept is None else kept.name
+            name = stage_name(leaf, self.settings, query) if kept is None else kept.name
             found[name] = None if kept is None else kept.stored.stream_id
         return found
 
@@ -226,12 +230,12 @@ class Definer:
 def with_stages(box: Box, plan_of: Callable[[Keep], Box]) -> Box:
     """A diagram in which what is kept shows how it is computed."""
     if isinstance(box, Keep):
-        return Keep(with_stages(plan_of(box), plan_of))
+        return replace(box, input=with_stages(plan_of(box), plan_of))
     return box.with_inputs(*(with_stages(part, plan_of) for part in box.inputs)) if box.inputs else box
 
 
-def stage_name(asked: Box, settings: Mapping[str, str], query: Query) -> str:
+def stage_name(keep: Keep, settings: Mapping[str, str], query: Query) -> str:
     """The name of a stage: what it computes, so that equal ones are one."""
-    history = [] if query.limits.history is None else [query.limits.history]
-    said = json.dumps([codec.to_json(asked), sorted(settings.items()), str(query.on_error), *history], sort_keys=True)
+    asked, history = codec.to_json(keep), [query.limits.history]
+    said = json.dumps([asked, sorted(settings.items()), str(query.on_error), *history], sort_keys=True)
     return f"rows.{hashlib.sha256(said.encode()).hexdigest()[:16]}"

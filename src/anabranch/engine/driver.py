@@ -24,6 +24,7 @@ from anabranch.model.errors import AnabranchError
 
 _GIB = 1 << 30
 _JVM_SECONDS = 30
+_FOR_JAVA = "spark.driver.extraJavaOptions"
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _start_settings(options: SessionOptions) -> dict[str, str]:
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j}",
+        _FOR_JAVA: f"-Dlog4j2.configurationFile={log4j}",
     }
     if master.startswith("local"):
         settings["spark.driver.memory"] = options.memory or local_memory(machine_memory())
@@ -180,7 +181,8 @@ def _start_settings(options: SessionOptions) -> dict[str, str]:
         settings["spark.executor.memory"] = options.memory
     # Workers that Spark launches by itself must find the interpreter that has this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return {**settings, **options.config}
+    for_java = f"{settings[_FOR_JAVA]} {options.config.get(_FOR_JAVA, '')}".strip()
+    return {**settings, **options.config, _FOR_JAVA: for_java}
 
 
 def local_memory(machine: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.diagram.query import OnError
-from anabranch.engine.relation import Relation, listed, quoted
+from anabranch.engine.relation import Relation, listed, literal, quoted
 
 FAILED = "_failed"  # in guarded plans: the expression that failed on this row
 QUOTED = "_row"  # in guarded plans: the row as it came, as JSON
@@ -58,7 +58,7 @@ class Guard:
 
     def first_failing(self, texts: Sequence[str]) -> str:
         """The first of some expressions that fails."""
-        cases = " ".join(f"WHEN {fails(text)} THEN {_literal(text)}" for text in texts)
+        cases = " ".join(f"WHEN {fails(text)} THEN {literal(text)}" for text in texts)
         return f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
 
     def keeps_pair(self, text: str) -> str:
@@ -78,14 +78,10 @@ class Guard:
         if not self.aside:
             return below
         shown = {name: name for name in below.columns} if said is None else said
-        fields = ", ".join(f"{_literal(n)}, {quoted(c)}" for c, n in shown.items() if c in below.names)
+        fields = ", ".join(f"{literal(n)}, {quoted(c)}" for c, n in shown.items() if c in below.names)
         row = f"TO_JSON(NAMED_STRUCT({fields})) AS {QUOTED}" if fields else f"'{{}}' AS {QUOTED}"
         sql = f"SELECT {listed(below.names)}, {row}, CAST(NULL AS STRING) AS {FAILED} FROM {below.source}"
         return replace(below, sql=sql, carried=(*below.carried, QUOTED, FAILED))
 
 
 NO_GUARD = Guard()
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

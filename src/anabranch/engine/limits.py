@@ -33,7 +33,7 @@ from anabranch.engine.live import LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused, quietly
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
-from anabranch.engine.relation import Leaves, Relation, listed, quoted
+from anabranch.engine.relation import Leaves, Relation, listed, literal, quoted
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
@@ -60,7 +60,7 @@ def check_importance(analysis: Analysis, box: Box, query: Query) -> None:
         raise ExpressionRefused(when, f"{function}, which is another one each time")
     with Leaves(analysis.spark) as leaves, quietly():
         answer = analysis.answer(leaves, box)
-        fields = ", ".join(f"{_literal(name)}, {quoted(name)}" for name in box.columns)
+        fields = ", ".join(f"{literal(name)}, {quoted(name)}" for name in box.columns)
         images = f"SELECT NAMED_STRUCT({fields}) AS _image FROM {answer.source}"
         try:
             found = leaves.frame(f"SELECT {_both('_image', '_image', when.text)} AS _matters FROM ({images})")
@@ -157,11 +157,7 @@ def _image(columns: Sequence[str]) -> str:
 
 
 def _named(columns: Sequence[str], image: str) -> str:
-    return f"NAMED_STRUCT({', '.join(f'{_literal(name)}, {image}.c{n}' for n, name in enumerate(columns))})"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return f"NAMED_STRUCT({', '.join(f'{literal(name)}, {image}.c{n}' for n, name in enumerate(columns))})"
 
 
 def last_said(log: Log, leaves: Leaves, query: LiveQuery, changed: Sequence[Interval]) -> Relation:

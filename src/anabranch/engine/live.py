@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch.diagram import codec
 from anabranch.diagram.boxes.aggregate import Aggregate
@@ -11,7 +11,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.limits import NO_LIMITS, Limits
+from anabranch.diagram.limits import KEPT, NO_LIMITS, Limits
 from anabranch.diagram.progress import progress_of, sources_of
 from anabranch.diagram.query import OnError, Query
 from anabranch.diagram.stages import Leaf, Reread, boxes_of, core, leaves_of
@@ -31,6 +31,7 @@ class Terms:
     settings: tuple[tuple[str, str], ...]
     on_error: OnError
     history: int | None = None
+    upstream: bool = False  # of a stage: its answers are computed again
 
     @classmethod
     def of(cls, settings: Mapping[str, str], on_error: OnError, history: int | None = None) -> Terms:
@@ -69,7 +70,8 @@ class LiveQuery:
 
     @property
     def terms(self) -> Terms:
-        return Terms.of(self.settings, self.on_error, self.limits.history)
+        own = Terms.of(self.settings, self.on_error, self.limits.history)
+        return replace(own, upstream=self.hidden and self.limits.upstream)
 
     @property
     def linear(self) -> bool:
@@ -154,6 +156,7 @@ class Live:
         self.stores = {stored.id: _store(stored) for stored in log.register.stores()}
         self.streams: dict[str, StreamState] = {}
         self._by_box: dict[tuple[Box, Terms], LiveQuery] | None = None
+        self._fed: set[str] | None = None  # the streams that sinks take
 
     def stream(self, name: str) -> StreamState:
         if name not in self.streams:
@@ -164,7 +167,7 @@ class Live:
         """The query whose answers a leaf reads; None where it reads a base stream."""
         if isinstance(leaf, Source):
             return self.queries.get(leaf.stream)
-        return self._stages()[leaf.input, terms]
+        return self._stages()[_kept(leaf, terms)]
 
     def name_of(self, leaf: Leaf, settings: Mapping[str, str]) -> str:
         """The stream that a leaf reads. Stages that treat errors otherwise have the same columns."""
@@ -175,10 +178,10 @@ class Live:
 
     def stage(self, keep: Keep, terms: Terms) -> LiveQuery | None:
         """The stage that keeps an answer, if there is one already."""
-        return self._stages().get((keep.input, terms))
+        return self._stages().get(_kept(keep, terms))
 
     def plan_of(self, keep: Keep, terms: Terms) -> Box:
-        return self._stages()[keep.input, terms].plan
+        return self._stages()[_kept(keep, terms)].plan
 
     def _stages(self) -> dict[tuple[Box, Terms], LiveQuery]:
         if self._by_box is None:
@@ -199,6 +202,17 @@ class Live:
                 found.append(other)
         return found
 
+    def keeps(self, query: LiveQuery) -> bool:
+        """Whether a query's answers go into a table that is to be kept right: its own, or that of one that reads it."""
+        if self._fed is None:
+            self._fed = {sink.stream for sink in self.log.sinks.all()}
+        return any(q.stored.definition["archive"] or q.name in self._fed for q in [query, *self.readers_of(query)])
+
+    def deferred(self, query: LiveQuery) -> bool:
+        """Whether revisions of a query wait to be said, and may be."""
+        waiting = (query.stored.released or 0) < (query.stored.bucket or 0)
+        return waiting and (query.revise_every != KEPT or self.keeps(query))
+
     def progress_at(self, name: str, bucket: int) -> int | None:
         """The progress of a stream, base or derived, at the end of a bucket."""
         query = self.queries.get(name)
@@ -215,6 +229,11 @@ class Live:
 
     def users_of(self, store: LiveStore) -> list[LiveQuery]:
         return [q for q in self.queries.values() if store.stored.id in q.stored.stores]
+
+
+def _kept(keep: Keep, terms: Terms) -> tuple[Box, Terms]:
+    """What tells stages apart: those whose answers are computed again are others than those that keep them."""
+    return keep.input, replace(terms, upstream=keep.upstream)
 
 
 def _query(stored: StoredQuery) -> LiveQuery:

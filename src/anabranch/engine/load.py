@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.engine.paths import path_of_row
+from anabranch.engine.paths import PATH_OF_ROW
 from anabranch.engine.read import admissible, scan_files
 from anabranch.engine.reports import Report, collect_reports, raise_reported
 from anabranch.engine.session import Session
@@ -149,7 +149,7 @@ def _scan(
             *(F.count_if(F.col(name).isNull()).alias(f"nulls_{name}") for name in sorted(spec.required)),
         ]  # fmt: skip
         try:
-            rows = frame.groupBy(path_of_row().alias("file")).agg(*aggregates).collect()
+            rows = frame.groupBy(F.expr(PATH_OF_ROW).alias("file")).agg(*aggregates).collect()
         except (PySparkException, Py4JError) as error:
             raise unreadable(place, f"{kind} files that fit the schema ({spec.schema})", _cause(error),
                              "Correct the files or the format; nothing was committed.") from error  # fmt: skip

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import re
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 
 def literal_path(path: str) -> str:
     """A path that Spark reads as exactly this file."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
-def path_of_row() -> Column:
-    """The absolute path of the file from which a row was read."""
-    uri = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
-    return F.regexp_replace(F.url_decode(uri), "^file:/+", "/")
+# The absolute path of the file from which a row was read.
+PATH_OF_ROW = "REGEXP_REPLACE(URL_DECODE(REPLACE(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"

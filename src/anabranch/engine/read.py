@@ -23,7 +23,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from anabranch.engine.paths import literal_path, path_of_row
+from anabranch.engine.paths import PATH_OF_ROW, literal_path
+from anabranch.engine.relation import literal, quoted
 from anabranch.log.intake import ABSURD_EVENT_TIME, NO_EVENT_TIME
 from anabranch.log.reading import ReadPlan
 from anabranch.log.rewrite import CARRIED
@@ -31,6 +32,9 @@ from anabranch.model.run import ChangeType, LoggedSegment
 from anabranch.model.schema import Schema
 from anabranch.model.stream import LOG_COLUMNS, StreamSpec
 from anabranch.model.time import to_datetime
+
+# So many files are told apart in the text of a plan.
+_FEW = 32
 
 
 def spark_schema(schema: Schema) -> T.StructType:
@@ -64,13 +68,13 @@ def quarantined(spark: SparkSession, plan: ReadPlan, root: Path) -> DataFrame:
     ]
     if own:
         frame = spark.read.schema(schema).parquet(*map(literal_path, own))
-        frames.append(_with_facts(spark, frame, own).select(*names))
+        frames.append(_with_facts(spark, frame, schema.names, own).select(*names))
     for group in _alike([s for s in plan.segments if s.segment.reference]):
         frame = _scan_references(spark, plan.spec, group)
         time = F.col(plan.spec.event_time)
         reason = F.when(time.isNull(), NO_EVENT_TIME).otherwise(ABSURD_EVENT_TIME)
         bad = frame.where(~admissible(plan.spec, group[0].segment.options["bounds"]))
-        located = _with_facts(spark, bad, {s.segment.path: s for s in group})
+        located = _with_facts(spark, bad, plan.spec.schema.names, {s.segment.path: s for s in group})
         frames.append(located.withColumn("_reason", reason).select(*names))
     return reduce(DataFrame.unionByName, frames)
 
@@ -108,39 +112,61 @@ def _own(
     schema = T.StructType([*spark_schema(plan.spec.schema), *from_arrow_schema(CARRIED)])
     frame = spark.read.schema(schema).parquet(*(literal_path(str(root / s.segment.path)) for s in segments))
     if plan.filters_positions:
-        low = F.lit(plan.range.first_position or 1)
-        inside = F.col("_position") >= low
-        if plan.range.last_position is not None:
-            inside = inside & (F.col("_position") <= plan.range.last_position)
-        frame = frame.where(F.col("_position").isNull() | inside)
+        last = "" if plan.range.last_position is None else f" AND _position <= {plan.range.last_position}"
+        frame = frame.where(f"_position IS NULL OR (_position >= {plan.range.first_position or 1}{last})")
     if not log_columns:
         return frame
-    frame = frame.withColumn("_change_type", F.coalesce("_change_type", F.lit(ChangeType.INSERT.value)))
-    located = _with_facts(spark, frame, {str(root / s.segment.path): s for s in segments})
+    located = _with_facts(spark, frame, schema.names, {str(root / s.segment.path): s for s in segments})
     # Derived runs number their rows by partition; the catalog knows what each one begins with.
-    return located.withColumn("_ordinal", F.col("_ordinal") + F.col("_of_file_ordinal"))
+    made = {
+        "_ordinal": "_ordinal + _of_file_ordinal",
+        "_change_type": f"COALESCE(_change_type, '{ChangeType.INSERT}')",
+    }
+    names = [*plan.spec.schema.names, *LOG_COLUMNS]
+    return located.selectExpr(*(f"{made[n]} AS {n}" if n in made else quoted(n) for n in names))
 
 
-def _with_facts(spark: SparkSession, frame: DataFrame, segments: Mapping[str, LoggedSegment]) -> DataFrame:
+def _with_facts(
+    spark: SparkSession, frame: DataFrame, columns: Sequence[str], segments: Mapping[str, LoggedSegment]
+) -> DataFrame:
     """Add what the catalog knows of each file, by the file's path."""
-    facts = _facts(spark, segments)
-    joined = frame.withColumn("_file", path_of_row()).join(F.broadcast(facts), "_file", "left")
-    for name in ("_position", "_stime", "_source"):
-        known = F.col(f"_of_file{name}")
-        joined = joined.withColumn(name, F.coalesce(F.col(name), known) if name in frame.columns else known)
+    found = frame.selectExpr("*", f"{PATH_OF_ROW} AS _file")
+    if len(segments) <= _FEW:  # in the text itself: a join would be a job of its own
+        known = ", ".join(f"{literal(path)}, {_fact(logged)}" for path, logged in segments.items())
+        located = found.selectExpr("*", f"ELEMENT_AT(MAP({known}), _file) AS _fact")
+    else:
+        located = found.join(F.broadcast(_facts(spark, segments)), "_file", "left")
+    made = {name: f"_fact.{name[1:]}" for name in ("_position", "_stime", "_source")}
+    made = {name: f"COALESCE({name}, {sql})" if name in columns else sql for name, sql in made.items()}
+    made["_stime"] = f"TIMESTAMP_MICROS({made['_stime']})"
     # A file that is not found here would give rows without a place in the log: never quietly.
-    unknown = F.raise_error(F.concat(F.lit("no segment is known at "), "_file"))
-    joined = joined.withColumn("_stability", F.coalesce("_of_file_stability", unknown))
-    return joined.withColumn("_stime", F.timestamp_micros("_stime"))
+    made["_stability"] = "COALESCE(_fact.stability, RAISE_ERROR(CONCAT('no segment is known at ', _file)))"
+    made["_of_file_ordinal"] = "_fact.ordinal"
+    kept = [quoted(name) for name in columns if name not in made]
+    return located.selectExpr(*kept, *(f"{sql} AS {name}" for name, sql in made.items()))
+
+
+def _fact(logged: LoggedSegment) -> str:
+    """What the catalog knows of a file, as SQL."""
+    values = [
+        "CAST(NULL AS BIGINT)" if value is None else f"{value}L"
+        for value in (None if logged.compacted else logged.last_position, logged.stime, logged.segment.ordinal_base)
+    ]
+    source = "CAST(NULL AS STRING)" if logged.source is None else literal(logged.source)
+    return (
+        f"NAMED_STRUCT('position', {values[0]}, 'stime', {values[1]}, 'source', {source}, "
+        f"'stability', '{logged.stability}', 'ordinal', {values[2]})"
+    )
 
 
 def _facts(spark: SparkSession, segments: Mapping[str, LoggedSegment]) -> DataFrame:
+    """The same of many files, as a table."""
     rows = [
-        (path, None if s.compacted else s.last_position, s.stime, s.source, str(s.stability), s.segment.ordinal_base)
+        (path, (None if s.compacted else s.last_position, s.stime, s.source, str(s.stability), s.segment.ordinal_base))
         for path, s in segments.items()
     ]
-    columns = "_position BIGINT, _of_file_stime BIGINT, _of_file_source STRING, _of_file_stability STRING"
-    return spark.createDataFrame(rows, f"_file STRING, _of_file{columns}, _of_file_ordinal BIGINT")
+    fact = "position: BIGINT, stime: BIGINT, source: STRING, stability: STRING, ordinal: BIGINT"
+    return spark.createDataFrame(rows, f"_file STRING, _fact STRUCT<{fact}>")
 
 
 def _alike(segments: Sequence[LoggedSegment]) -> list[list[LoggedSegment]]:
@@ -208,5 +234,6 @@ def _referenced(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSeg
         frame = frame.withColumn("_row", F.row_number().over(in_file) - 1)
     frame = frame.where(admissible(spec, bounds)) if bounds else frame
     frame = frame.withColumn("_change_type", F.lit(ChangeType.INSERT.value))
-    located = _with_facts(spark, frame, {s.segment.path: s for s in group})
+    columns = [*spec.schema.names, "_row", "_change_type"]
+    located = _with_facts(spark, frame, columns, {s.segment.path: s for s in group})
     return located.withColumn("_ordinal", F.col("_of_file_ordinal") + F.col("_row"))

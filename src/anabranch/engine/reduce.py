@@ -75,8 +75,11 @@ def _done(work: Future[None]) -> bool:
 
 
 def _horizon(live: Live, store: LiveStore) -> int:
-    """The last bucket up to which every query that uses a store has said its revisions."""
-    said = [query.stored.released or 0 for query in live.users_of(store) if query.stored.bucket is not None]
+    """The last bucket up to which every query that uses a store has said its revisions, and every reader has them."""
+    users = live.users_of(store)
+    said = [query.stored.released or 0 for query in users if query.stored.bucket is not None]
+    # Whoever has its history computed again needs the answers of the bucket to which it has come.
+    said += [reader.came for query in users if query.terms.upstream for reader in live.readers_of(query)]
     return min(said, default=store.came)
 
 

@@ -40,6 +40,11 @@ class Relation:
         return (*self.carried, *self.columns)
 
 
+def literal(text: str) -> str:
+    """A text as it stands in SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def quoted(name: str) -> str:
     return f"`{name}`"
 

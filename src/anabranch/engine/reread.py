@@ -18,9 +18,10 @@ from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import progress_into
 from anabranch.diagram.query import OnError
-from anabranch.diagram.reach import BEGINNING, END, Interval, join
+from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, core, leaves_of
 from anabranch.engine import settle
+from anabranch.engine.answers import Version
 from anabranch.engine.bounds import write_ignored
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.feeds import times_of
@@ -31,7 +32,8 @@ from anabranch.engine.live import LiveQuery
 from anabranch.engine.mistakes import is_query_error
 from anabranch.engine.moment import Moment
 from anabranch.engine.read import spark_schema
-from anabranch.engine.relation import Leaves, Relation
+from anabranch.engine.recompute import as_rows, recomputed
+from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
 from anabranch.engine.saying import CHANGE_TYPE, Saying
 from anabranch.engine.settle import settled
@@ -76,7 +78,7 @@ class Rereading(ABC):
 
     @property
     def news(self) -> bool:
-        return any(feed.plan.segments for feed in self.feeds.values())
+        return any(feed.plan.segments or self._anew(leaf) for leaf, feed in self.feeds.items())
 
     @property
     def moved(self) -> bool:
@@ -131,18 +133,55 @@ class Rereading(ABC):
 
     def new(self, leaves: Leaves, part: Box) -> Relation:
         """The new rows of an input."""
-        return self._lowered(part, lambda leaf: self._scan(leaves, leaf, self.feeds[leaf]))
+        return self._lowered(part, lambda leaf: self._fed(leaves, leaf, EVERYTHING))
 
     def every(self, leaves: Leaves, part: Box, times: Sequence[Interval]) -> Relation:
         """The rows that an input has at some event times, new ones among them."""
 
         def scan(leaf: Leaf) -> Relation:
-            return self._scan(leaves, leaf, self.step.feeds.history(leaf, self.query, times))
+            stage = self._upstream(leaf)
+            if stage is None:
+                return self._scan(leaves, leaf, self.step.feeds.history(leaf, self.query, times))
+            fed = self._fed(leaves, leaf, times)
+            if self.query.stored.bucket is None:
+                return fed
+            return _together(self._again(leaves, stage, self.query.came, times), fed)
 
         return at_times(self._lowered(part, scan), times)
 
+    def _fed(self, leaves: Leaves, leaf: Leaf, times: Sequence[Interval]) -> Relation:
+        """The new rows of a leaf. To a query that is new, all are; what is not kept of them is computed again."""
+        feed = self.feeds[leaf]
+        said = self._scan(leaves, leaf, feed)
+        stage = self._anew(leaf)
+        if stage is None:
+            return said
+        assert feed.first is not None
+        later = replace(said, sql=f"SELECT * FROM {said.source} WHERE _bucket > {feed.first}L")
+        return _together(self._again(leaves, stage, feed.first, times), later)
+
+    def _again(self, leaves: Leaves, stage: LiveQuery, bucket: int, times: Sequence[Interval]) -> Relation:
+        """What a stage had said by the end of a bucket, computed again."""
+        step = self.step
+        version = Version(bucket, step.progress_at(stage.sources, bucket))
+        answer = recomputed(
+            step.log, step.live, leaves, stage, version, times, lambda box: step.fresh_segments(stage, box)
+        )
+        return self.guard.begin(as_rows(answer, stage, bucket))
+
+    def _upstream(self, leaf: Leaf) -> LiveQuery | None:
+        """The stage behind a leaf, if its answers are not kept."""
+        return self.step.live.query_of(leaf, self.query.terms) if isinstance(leaf, Keep) and leaf.upstream else None
+
+    def _anew(self, leaf: Leaf) -> LiveQuery | None:
+        """The same, if this query is new and the stage is not: then even its first answer is no longer kept."""
+        stage = self._upstream(leaf) if self.query.stored.bucket is None else None
+        return stage if stage is not None and stage.stored.bucket is not None else None
+
     def fresh(self, part: Box) -> tuple[Interval, ...]:
         """The event times of an input's new rows."""
+        if any(self._anew(leaf) for leaf in leaves_of(part)):
+            return EVERYTHING
         return times_of(s for leaf in leaves_of(part) for s in self.feeds[leaf].plan.segments)
 
     def _lowered(self, part: Box, scan: Scan) -> Relation:
@@ -153,6 +192,11 @@ class Rereading(ABC):
 
     def _scan(self, leaves: Leaves, leaf: Leaf, feed: Feed) -> Relation:
         return self.kernel.scan(leaves, leaf, feed, guard=self.guard, together=feed.rows < SMALL)
+
+
+def _together(first: Relation, second: Relation) -> Relation:
+    names = listed(first.names)
+    return replace(first, sql=f"SELECT {names} FROM {first.source} UNION ALL SELECT {names} FROM {second.source}")
 
 
 def good(rows: Relation) -> Relation:

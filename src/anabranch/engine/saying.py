@@ -22,6 +22,7 @@ from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.limits import KEPT
 from anabranch.diagram.progress import progress_into, top_aggregate
 from anabranch.diagram.reach import EVERYTHING, Interval, dirty, needed
 from anabranch.diagram.stages import Leaf, boxes_of
@@ -74,7 +75,7 @@ def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparis
     releases: list[bool] = []
     for bucket in buckets:
         # The first answer of all leaves nothing to defer.
-        released = last_release is None or bucket.release or bucket.number - last_release >= query.revise_every
+        released = last_release is None or _releases(step, query, bucket, last_release)
         released &= last_release is None or not _says_once(query)
         releases.append(released)
         last_release = bucket.number if released else last_release
@@ -92,6 +93,13 @@ def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparis
         said = at[bucket.number] if released else said
     assert last_release is not None
     return Comparison(tuple(versions), tuple(emissions), buckets[-1].number if _says_once(query) else last_release)
+
+
+def _releases(step: Step, query: LiveQuery, bucket: Bucket, last: int) -> bool:
+    """Whether a bucket says the revisions that were deferred."""
+    if query.revise_every == KEPT:
+        return step.live.keeps(query)
+    return bucket.release or bucket.number - last >= query.revise_every
 
 
 def _says_once(query: LiveQuery) -> bool:

@@ -9,14 +9,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.progress import progress_into, top_aggregate
-from anabranch.diagram.reach import BEGINNING, EVERYTHING, Interval, needed
-from anabranch.engine.answers import Answers, Kept, Version
-from anabranch.engine.guard import FAILED
-from anabranch.engine.kept import Shelf
+from anabranch.engine.answers import Version
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.read import dataframe
+from anabranch.engine.recompute import recomputed
 from anabranch.engine.relation import Leaves, quoted
 from anabranch.log.buckets import BASE
 from anabranch.log.log import Log, StreamState
@@ -47,29 +44,12 @@ def _answer(log: Log, live: Live, spark: SparkSession, query: LiveQuery, *, incl
     bucket = query.stored.bucket if query.stored.bucket is not None else -1
     progress = {s: live.progress_at(s, bucket) for s in query.sources}
     version = Version(bucket, progress, open=include_open)
-    ranges = needed(query.plan, _closed(query, version))
-
     with Leaves(spark) as leaves:
-        shelf = Shelf(log, live, query, leaves)
-
-        def kept(box: Partials) -> Kept:
-            return shelf.read(box, shelf.choose(box, ranges[box]))
-
-        answer = Answers([version], kept, shelf.recipe, query.guard).lower(query.plan)
+        answer = recomputed(log, live, leaves, query, version)
         chosen = [quoted(name) for name in query.columns]
         if include_open:
             chosen.append(f"{_is_open(query, progress)} AS _open")
-        where = f" WHERE {FAILED} IS NULL" if query.guard.aside else ""
-        return leaves.frame(f"SELECT {', '.join(chosen)} FROM {answer.source}{where}")
-
-
-def _closed(query: LiveQuery, version: Version) -> tuple[Interval, ...]:
-    """The event times of results that count."""
-    top = top_aggregate(query.plan)
-    if version.open or top is None or top.window is None:
-        return EVERYTHING
-    reached = progress_into(top, version.progress)
-    return () if reached is None else ((BEGINNING, reached - 1),)
+        return leaves.frame(f"SELECT {', '.join(chosen)} FROM {answer.source}")
 
 
 def _is_open(query: LiveQuery, progress: dict[str, int | None]) -> str:

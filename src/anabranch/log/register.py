@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anabranch.log import buckets, gc, positions, queries, reduction, steps, tables
+from anabranch.log import buckets, gc, positions, queries, reduction, retention, steps, tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.intents import ENDED
@@ -173,6 +173,10 @@ class Register:
     ) -> None:
         with self.catalog.write() as connection:
             reduction.commit_reduction(connection, plan, written, intent_id, self.clock())
+
+    def trim(self, stream_id: int) -> None:
+        """Let go of what all readers of a derived stream have taken."""
+        retention.trim(self.catalog, stream_id, self.clock())
 
     def commit_step(
         self,

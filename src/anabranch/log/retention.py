@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,14 +40,33 @@ class Retained:
 
 def retain(catalog: Catalog, stream_id: int, now: int) -> Retained:
     """Apply the history bound of a stream."""
+
+    def old(stream: Any) -> Any:
+        history = StreamSpec.from_json(stream.spec).history
+        if history is None or stream.progress is None:
+            return sa.false()
+        return tables.segments.c.event_max < stream.progress - history
+
+    return _let_go(catalog, stream_id, now, old)
+
+
+def trim(catalog: Catalog, stream_id: int, now: int) -> Retained:
+    """Let go of what every reader of a stream has taken, whatever its event time; without readers, of nothing."""
+
+    def taken(stream: Any) -> Any:
+        positions = tables.positions
+        read = sa.select(sa.func.min(positions.c.position)).where(positions.c.stream_id == stream.id)
+        return tables.segments.c.last_position <= read.scalar_subquery()
+
+    return _let_go(catalog, stream_id, now, taken)
+
+
+def _let_go(catalog: Catalog, stream_id: int, now: int, which: Callable[[Any], Any]) -> Retained:
     total = Retained()
     while True:
         with catalog.write() as connection:
             stream = connection.execute(sa.select(tables.streams).where(tables.streams.c.id == stream_id)).one()
-            history = StreamSpec.from_json(stream.spec).history
-            if history is None or stream.progress is None:
-                return total
-            gone = _removable(connection, stream, stream.progress - history)
+            gone = _removable(connection, stream, which(stream))
             if gone:
                 _remove(connection, stream, gone, now)
         total = Retained(
@@ -58,7 +78,7 @@ def retain(catalog: Catalog, stream_id: int, now: int) -> Retained:
             return total
 
 
-def _removable(connection: sa.Connection, stream: Any, before: int) -> list[Any]:
+def _removable(connection: sa.Connection, stream: Any, which: Any) -> list[Any]:
     segments, positions = tables.segments, tables.positions
     held = connection.execute(
         sa.select(sa.func.min(positions.c.position)).where(positions.c.stream_id == stream.id)
@@ -67,7 +87,7 @@ def _removable(connection: sa.Connection, stream: Any, before: int) -> list[Any]
         segments.c.stream_id == stream.id,
         segments.c.role == str(Role.ROWS),
         segments.c.overlay_id.is_(None),
-        segments.c.event_max < before,
+        which,
     ]
     if held is not None:
         conditions.append(segments.c.last_position <= held)

@@ -5,6 +5,7 @@ and a note for every change that it made. The order matters: derived streams are
 diagrams behind them, streams with keys become their live rows, functions that make rows become aggregates
 whose results are lists, aggregates over aggregates become one
 where that is legal, windows of rows get a stream of their own, answers that must be read again are kept,
+or computed again if that is asked for,
 the first rows of groups become an aggregate, what can be partial is made partial, and partials that
 somebody keeps already are used instead of kept again.
 """
@@ -25,9 +26,10 @@ from anabranch.diagram.rewrites.resolve import resolve
 from anabranch.diagram.rewrites.roll_up import roll_up
 from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.rewrites.top_n import top_n
+from anabranch.diagram.rewrites.upstream import upstream
 
 # Of the whole diagram, down to the base streams.
-WHOLE: tuple[Rewrite, ...] = (open_views, resolve, apply, stack, count, lookup, keep, top_n)
+WHOLE: tuple[Rewrite, ...] = (open_views, resolve, apply, stack, count, lookup, keep, upstream, top_n)
 # Of each stage by itself. What is kept stays as it was asked for, so that equal answers are kept once.
 STAGE: tuple[Rewrite, ...] = (partial_form, roll_up)
 REWRITES = WHOLE + STAGE

@@ -28,6 +28,7 @@ class Known:
     derived: Mapping[str, Box] = field(default_factory=dict)
     partials: tuple[Partials, ...] = ()
     keyed: Mapping[str, Key] = field(default_factory=dict)
+    upstream: bool = False  # whether what can be computed again is not kept
 
 
 @dataclass(frozen=True)

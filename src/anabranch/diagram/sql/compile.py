@@ -47,7 +47,7 @@ def compile_query(statement: CreateQuery, columns_of: ColumnsOf) -> Query:
     if statement.ordered:
         box = Sort(box)
     history = None if statement.history is None else duration_us(statement.history, f"query {statement.name!r}")
-    limits = Limits(statement.ignore_revisions, statement.revise_when, history)
+    limits = Limits(statement.ignore_revisions, statement.revise_when, history, statement.upstream)
     return Query(statement.name, box, statement.archive, statement.revise_every, statement.on_error, limits)
 
 
@@ -198,7 +198,7 @@ def shaped(box: Box, scope: Scope, shape: Shape) -> Box:
     aggregates = any(not isinstance(call.what, str) for calls in found for call in calls)
     if shape.group is not None or aggregates:
         groups = _aggregated(box, scope, shape)
-        return groups if shape.qualify is None else _first(groups, shape.qualify)
+        return groups if shape.qualify is None else first_rows(groups, shape.qualify)
     if shape.window is not None:
         raise shape.window.said.error(
             need="an aggregate such as count(*), or GROUP BY, to go with the window",
@@ -213,11 +213,11 @@ def shaped(box: Box, scope: Scope, shape: Shape) -> Box:
         for call in calls:
             raise no_window(item.expression, call)
     if shape.qualify is not None:
-        box = _first(box, shape.qualify)
+        box = first_rows(box, shape.qualify)
     return _mapped(box, scope, shape.items)
 
 
-def _first(box: Box, qualify: Fragment) -> Box:
+def first_rows(box: Box, qualify: Fragment) -> Box:
     """QUALIFY: over the rows that were read, or over the results of aggregates, by the names that they got."""
     found = rank(qualify)
     return TopN(box, found.keys, found.order, bound(qualify, found.end))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anabranch.diagram.limits import IDLE
 from anabranch.diagram.query import OnError
 from anabranch.diagram.sql.columns import DECLARATION, declared_columns
 from anabranch.diagram.sql.cursor import Cursor
@@ -24,7 +23,7 @@ from anabranch.model.stream import check_name, unknown_column
 _STREAM_CLAUSES = ("EVENT", "SLACK", "DRIFT", "KEY", "HISTORY")
 _AFTER_QUERY = (
     "After the query may come ORDER BY EVENT TIME, ARCHIVE INTO table, REVISE EVERY n BUCKETS, REVISE WHEN condition "
-    "or IDLE, ON REVISION IGNORE and ON ERROR HALT, NULL or QUARANTINE."
+    "or IDLE or KEPT, ON REVISION IGNORE and ON ERROR HALT, NULL or QUARANTINE."
 )
 
 
@@ -32,10 +31,15 @@ def create_stream(cursor: Cursor) -> CreateStream | CreateQuery:
     """What follows CREATE STREAM."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = checked_name(cursor, "stream")
-    history = duration(cursor)[0] if cursor.accept("HISTORY") else None
+    bounded, history, upstream = cursor.accept("HISTORY"), None, False
+    if bounded:
+        upstream = cursor.accept("UPSTREAM")
+        history = None if upstream else duration(cursor)[0]
+        upstream = upstream or cursor.accept("UPSTREAM")
     if cursor.accept("AS"):
-        return _create_query(cursor, name, if_not_exists, history)
-    if history is not None:
+        made = _create_query(cursor, name, if_not_exists)
+        return replace(made, history=history, upstream=upstream)
+    if bounded:
         raise cursor.unexpected("AS and a query", "Of a stream with columns, HISTORY comes last.", ("AS",))
     if cursor.sees("(", "SELECT"):
         raise cursor.unexpected("AS before the query", "Write CREATE STREAM name AS SELECT ...")
@@ -115,7 +119,7 @@ def _column(cursor: Cursor, columns: tuple[tuple[str, str], ...]) -> str:
     return spelled[name.lower()]
 
 
-def _create_query(cursor: Cursor, name: str, if_not_exists: bool, history: str | None) -> CreateQuery:
+def _create_query(cursor: Cursor, name: str, if_not_exists: bool) -> CreateQuery:
     clauses = _Once(cursor)
     tree = query(cursor, lambda inside: _trailing(inside, clauses))
     _trailing(cursor, clauses)
@@ -124,7 +128,7 @@ def _create_query(cursor: Cursor, name: str, if_not_exists: bool, history: str |
     if cursor.peek().kind is not Kind.END:
         choices = ("WHERE", "GROUP", "HAVING", "UNION", "ORDER", "ARCHIVE", "REVISE", "ON")
         raise cursor.refused() or cursor.unexpected("the end of the statement", _AFTER_QUERY, choices)
-    return CreateQuery(cursor.source, name, tree, if_not_exists=if_not_exists, history=history, **clauses.found)
+    return CreateQuery(cursor.source, name, tree, if_not_exists=if_not_exists, **clauses.found)
 
 
 def _trailing(cursor: Cursor, clauses: _Once) -> None:
@@ -148,8 +152,8 @@ def _trailing(cursor: Cursor, clauses: _Once) -> None:
 
 def _revise_when(cursor: Cursor, clauses: _Once, start: int) -> None:
     wanted = revise_when(cursor)
-    if wanted is None:
-        clauses.read("revise_every", start, lambda: IDLE)
+    if isinstance(wanted, int):
+        clauses.read("revise_every", start, lambda: wanted)
     else:
         clauses.read("revise_when", start, lambda: wanted.expression)
 

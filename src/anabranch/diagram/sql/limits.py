@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anabranch.diagram.expression import Expression
+from anabranch.diagram.limits import WAITS
 from anabranch.diagram.sql.calls import none_in
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.fragment import Fragment
@@ -10,16 +11,16 @@ from anabranch.diagram.sql.tokens import Kind
 from anabranch.diagram.sql.words import trails
 from anabranch.model.errors import AnabranchError
 
-_WHEN = "Write REVISE WHEN abs(new.c - old.c) > 10, or REVISE WHEN IDLE."
+_NEED = "a condition on old and new, IDLE or KEPT"
+_WHEN = "Write REVISE WHEN abs(new.c - old.c) > 10, REVISE WHEN IDLE, or REVISE WHEN KEPT."
 
 
-def revise_when(cursor: Cursor) -> Fragment | None:
-    """What follows REVISE WHEN: a condition, or None for IDLE."""
+def revise_when(cursor: Cursor) -> Fragment | int:
+    """What follows REVISE WHEN: a condition, or what is waited for."""
     end = cursor.peek(1).kind is Kind.END or trails(cursor.tokens, cursor.at + 1)
-    if cursor.sees("IDLE") and (end or cursor.peek(1).word == ")"):
-        cursor.take()
-        return None
-    found = cursor.expression("a condition on old and new, or IDLE")
+    if cursor.peek().word in WAITS and (end or cursor.peek(1).word == ")"):
+        return WAITS[cursor.take().word]
+    found = cursor.expression(_NEED)
     importance(found)
     return found
 
@@ -29,7 +30,7 @@ def importance(said: Fragment) -> Expression:
     none_in(said, "REVISE WHEN", "It is about one result, as it was said (old) and as it is now (new).")
     words = {token.word for token in said.tokens}
     if not words & {"OLD", "NEW"}:
-        raise said.error(need="a condition on old and new, or IDLE", got="neither of them in it", next_step=_WHEN)
+        raise said.error(need=_NEED, got="neither of them in it", next_step=_WHEN)
     return said.expression
 
 

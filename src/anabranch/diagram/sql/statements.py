@@ -49,6 +49,7 @@ class CreateQuery(Statement):
     ignore_revisions: bool = False
     revise_when: Expression | None = None
     history: str | None = None
+    upstream: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,116 @@
+"""History that is shared upstream: the same answers, computed again instead of kept (BOREALIS 3.3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.errors import PySparkException
+
+import anabranch as ab
+from anabranch.engine.live import Live
+from anabranch.engine.pairs import Pairing
+from anabranch.engine.saying import Saying
+from anabranch.log.reduction import plan_reduction
+
+ZERO = datetime(2026, 1, 1, tzinfo=UTC)
+COUNTS = "CREATE STREAM counts AS SELECT k, count(*) AS c, max(v) AS m FROM s <SLICES '1 minute'> GROUP BY k"
+QUERIES = {
+    "join": "SELECT s.k, s.v, n.c FROM s JOIN counts AS n ON s.k = n.k WITHIN '2 minutes'",
+    "outer": "SELECT s.k, s.v, n.m FROM s LEFT JOIN counts AS n ON s.k = n.k AND n.c > 1 WITHIN '2 minutes'",
+    "rows": "SELECT k, sum(c) AS c, min(m) AS m FROM counts <VISIBLE 3 ROWS ADVANCE 1 ROWS> GROUP BY k",
+    "looked_up": "SELECT s.v, p.v AS price FROM s LEFT LOOKUP p ON s.k = p.k WITHOUT REVISION",
+}
+
+
+@pytest.fixture
+def fed(engine: ab.Engine) -> ab.Engine:
+    engine.sql("CREATE STREAM s (k INT, v INT, ts TIMESTAMP) EVENT TIME ts")
+    engine.sql("CREATE STREAM p (k INT, v INT, ts TIMESTAMP) EVENT TIME ts KEY (k)")
+    engine.sql(COUNTS)
+    return engine
+
+
+def step(engine: ab.Engine, number: int, chance: np.random.Generator) -> None:
+    """Rows of a minute, some of them late, deletions and a price."""
+    minutes = [number + chance.random() for _ in range(6)] + [number * chance.random() for _ in range(3)]
+    rows: list[dict[str, Any]] = [
+        {"k": int(chance.integers(3)), "v": int(chance.integers(5)), "ts": ZERO + timedelta(minutes=minute)}
+        for minute in minutes
+    ]
+    gone = [{**row, "_change_type": "delete"} for row in rows if chance.random() < 0.2]
+    engine.stream("s").append(rows)
+    engine.stream("p").replace([(int(chance.integers(3)), int(chance.integers(9)), ZERO)])
+    engine.advance()
+    if gone:
+        engine.stream("s").append(gone)
+        engine.advance()
+
+
+def said(engine: ab.Engine, name: str) -> Counter[tuple[Any, ...]]:
+    changes = engine.changes(name).drop("_position", "_stime", "_ordinal")
+    return Counter(tuple(row) for row in changes.collect())
+
+
+def held(engine: ab.Engine, *, upstream: bool) -> dict[str, int]:
+    """The rows in the logs behind queries."""
+    log = engine._log
+    hidden = [query for query in Live(log).queries.values() if query.hidden and query.terms.upstream == upstream]
+    states = [log.stream_by_id(query.stored.stream_id) for query in hidden]
+    return {state.name: state.rows - state.trimmed for state in states}
+
+
+def both_say_the_same(fed: ab.Engine, name: str, steps: int, later: int) -> None:
+    chance = np.random.default_rng(list(name.encode()))
+    fed.sql(f"CREATE STREAM kept AS {QUERIES[name]}; CREATE STREAM again HISTORY UPSTREAM AS {QUERIES[name]}")
+    for number in range(steps):
+        step(fed, number, chance)
+    fed.sql(f"CREATE STREAM kept_later AS {QUERIES[name]}; CREATE STREAM later HISTORY UPSTREAM AS {QUERIES[name]}")
+    for number in range(steps, steps + later):
+        step(fed, number, chance)
+    assert said(fed, "again") == said(fed, "kept")
+    assert said(fed, "later") == said(fed, "kept_later")
+    assert len(said(fed, "again")) > 10
+    assert sum(held(fed, upstream=True).values()) < sum(held(fed, upstream=False).values()) / 2
+    drawn = fed.sql("EXPLAIN again")
+    assert drawn is not None
+    assert "log: rows are computed again" in "\n".join(row.plan for row in drawn.collect())
+
+
+def test_what_is_computed_again_says_the_same_as_what_is_kept(fed: ab.Engine) -> None:
+    both_say_the_same(fed, "join", 2, 1)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", ["outer", "rows", "looked_up"])  # others are in the law of revisions
+def test_so_do_other_boxes(fed: ab.Engine, name: str) -> None:
+    both_say_the_same(fed, name, 3, 2)
+
+
+@pytest.mark.proof
+def test_a_reader_that_waits_finds_the_answers_of_its_own_bucket(
+    fed: ab.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_reduction, "__defaults__", (2,))
+    chance = np.random.default_rng(1)
+    fed.sql(f"CREATE STREAM kept AS {QUERIES['join']}; CREATE STREAM again HISTORY UPSTREAM AS {QUERIES['join']}")
+    for number in range(3):
+        step(fed, number, chance)
+    say = Pairing.say
+
+    def fails(self: Pairing) -> Saying:
+        if self.query.name == "again":
+            raise PySparkException("this passes")
+        return say(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pairing, "say", fails)
+        for number in range(3, 6):
+            step(fed, number, chance)
+        assert fed.halted()
+    fed.resume("again")
+    fed.advance()
+    assert said(fed, "again") == said(fed, "kept")
