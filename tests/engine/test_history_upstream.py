@@ -75,6 +75,7 @@ def both_say_the_same(fed: ab.Engine, name: str, steps: int, later: int) -> None
     assert said(fed, "later") == said(fed, "kept_later")
     assert len(said(fed, "again")) > 10
     assert sum(held(fed, upstream=True).values()) < sum(held(fed, upstream=False).values()) / 2
+    assert "upstream" in {row.type for row in fed.sql("DESCRIBE again").collect()}  # type: ignore[union-attr]
     drawn = fed.sql("EXPLAIN again")
     assert drawn is not None
     assert "log: rows are computed again" in "\n".join(row.plan for row in drawn.collect())

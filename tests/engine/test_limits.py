@@ -235,3 +235,18 @@ def test_a_sink_is_a_table_to_be_kept_right(engine: ab.Engine, s: ab.Stream, tmp
     engine.sql(f"CREATE SINK kept FROM counts TO '{tmp_path / 'kept'}'")
     engine.advance()
     assert said(engine)[1:] == [(4, "update_preimage", "a", 1), (4, "update_postimage", "a", 2)]
+
+
+def test_windows_of_many_rows_are_said_when_they_close_though_revisions_wait(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql(
+        "CREATE STREAM moves AS SELECT v FROM s <SLICES '1 minute'> GROUP BY k "
+        "APPLY 'tests.unit.boxes.test_apply:moves' RETURNS (v INT, move DOUBLE) REVISE EVERY 3 BUCKETS"
+    )
+    found = []
+    for new in (rows(0.5), rows(1.5), rows(0.1, v=7), rows(0.2, 2.5)):
+        s.append(new)
+        engine.advance(release=False)
+        found.append([(row._change_type, row.v, row.move) for row in engine.changes("moves").collect()])
+    assert found[:3] == [[], [("insert", 1, 0.0)], [("insert", 1, 0.0)]], "when it closed; its revision waits"
+    assert len(found[3]) > 3
+    replay_is_the_table(engine, "moves")

@@ -12,7 +12,7 @@ from anabranch.api.tables import Tables
 from anabranch.connectors.sinks import Sinks
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.drawing import draw
-from anabranch.diagram.limits import IDLE, KEPT
+from anabranch.diagram.limits import IDLE, KEPT, Limits
 from anabranch.diagram.rewrites.known import Note
 from anabranch.diagram.sql.compile import compile_query
 from anabranch.diagram.sql.parse import parse
@@ -168,7 +168,7 @@ class Statements:
             query = self.queries.query(state.name)
             definition = query.stored.definition
             said = [("query", definition["text"]), ("archive", definition["archive"] or ""),
-                    ("history", duration_text(query.limits.history)),
+                    ("history", _history(query.limits)),
                     ("ignored", str(self.queries.ignored_count(query) or "")),
                     ("revise every", _every(query.revise_every)),
                     ("revisions", str(query.limits)),
@@ -228,6 +228,10 @@ class Statements:
                     got=spark_words(error),
                     next_step="Correct the query.",
                 ) from error
+
+
+def _history(limits: Limits) -> str:
+    return " ".join([duration_text(limits.history)] * (limits.history is not None) + ["upstream"] * limits.upstream)
 
 
 def _every(buckets: int) -> str:

@@ -50,7 +50,7 @@ def difference(
     each = f"SELECT _id, _version, {said} AS _said FROM {rows.source}{where}"
     in_version = ", ".join(f"ANY_VALUE(_said) FILTER (WHERE _version = {v}) AS _v{v}" for v in range(versions))
     groups = f"SELECT _id, {in_version} FROM ({each}) GROUP BY _id"
-    compared = f"SELECT *, {_closed(closes)} AS _closed FROM ({groups})"
+    compared = f"SELECT *, {first_closed(closes)} AS _closed FROM ({groups})"
     items = ", ".join(item for emission in emissions for item in _items(emission, versions, kinds))
     listing = f"INLINE(FILTER(ARRAY({items}), i -> i._change_type IS NOT NULL))"
     flat = f"SELECT _id, {listing} FROM ({compared})"
@@ -73,7 +73,7 @@ def comparable(value: str, kind: T.DataType) -> str:
     return f"CASE WHEN ({value}) IS NOT NULL THEN NAMED_STRUCT({fields}) END"
 
 
-def _closed(closes: Sequence[int | None] | None) -> str:
+def first_closed(closes: Sequence[int | None] | None) -> str:
     """The first version in which a row's window is closed."""
     if closes is None:
         return "0"

@@ -28,7 +28,7 @@ from anabranch.diagram.reach import EVERYTHING, Interval, dirty, needed
 from anabranch.diagram.stages import Leaf, boxes_of
 from anabranch.engine import settle
 from anabranch.engine.answers import NOTHING_SAID, Answers, Kept, Version
-from anabranch.engine.changes import ORDER, Emission, difference
+from anabranch.engine.changes import ORDER, Emission, difference, first_closed
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, SETTINGS, Guard
 from anabranch.engine.kept import Choice, Shelf
@@ -213,23 +213,35 @@ def changes_between(answers: Answers, query: LiveQuery, emissions: Sequence[Emis
     rows = answers.lower(query.plan)
     kinds = spark_schema(schema)
     if any(isinstance(box, Explode) for box in boxes_of(query.plan)):
-        return _by_content(rows, emissions, query.columns, kinds)
+        return _by_content(rows, emissions, closes_of(query, answers.versions), query.columns, kinds)
     places = [T.StructField(f"c{n}", kinds[name].dataType) for n, name in enumerate(rows.columns)]
     said = T.StructType([kinds["_event_time"], *places])
     return difference(rows, emissions, closes_of(query, answers.versions), said)
 
 
-def _by_content(rows: Relation, emissions: Sequence[Emission], columns: Sequence[str], kinds: T.StructType) -> Relation:
-    """What a query says whose groups have many rows: those of the one version less those of the other."""
-    moves = [(e.version, e.bucket, 1) for e in emissions if e.release]
-    moves += [(e.said, e.bucket, -1) for e in emissions if e.release]
-    items = ", ".join(f"NAMED_STRUCT('v', {v}, '_bucket', {b}L, '_weight', {w})" for v, b, w in moves)
-    if not moves:
-        items = "NAMED_STRUCT('v', -1, '_bucket', 0L, '_weight', 0)"
+def _by_content(
+    rows: Relation,
+    emissions: Sequence[Emission],
+    closes: Sequence[int | None] | None,
+    columns: Sequence[str],
+    kinds: T.StructType,
+) -> Relation:
+    """What a query says whose groups have many rows: those of the one version less those of the other.
+
+    As elsewhere, a bucket that releases no revisions says the windows that closed in it.
+    """
+    moves: list[tuple[str, int, int]] = []
+    for e in emissions:
+        here = f"_version = {e.version}"
+        moves.append((here if e.release else f"{here} AND _closed = {e.version}", e.bucket, 1))
+        if e.release:
+            moves.append((f"_closed < {e.version} AND _version = GREATEST(_closed, {e.said})", e.bucket, -1))
+    items = ", ".join(f"NAMED_STRUCT('moves', {when}, '_bucket', {b}L, '_weight', {w})" for when, b, w in moves)
     names = listed(["_event_time", *columns])
     where = f" WHERE {FAILED} IS NULL" if FAILED in rows.carried else ""
-    listing = f"INLINE(FILTER(ARRAY({items}), m -> m.v = _version)) AS (_v, _bucket, _weight)"
-    moved = f"SELECT XXHASH64(_id) AS _of, {names}, {listing} FROM {rows.source}{where}"
+    listing = f"INLINE(FILTER(ARRAY({items}), m -> m.moves)) AS (_moves, _bucket, _weight)"
+    known = f"SELECT *, {first_closed(closes)} AS _closed FROM {rows.source}{where}"
+    moved = f"SELECT XXHASH64(_id) AS _of, {names}, {listing} FROM ({known})"
     found = settled(Relation(moved), columns, kinds)
     order = "NAMED_STRUCT('of', _of, 'pair', _pair) AS _id"
     return replace(found, sql=f"SELECT *, {order} FROM {found.source}")
