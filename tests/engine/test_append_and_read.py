@@ -319,3 +319,9 @@ def test_local_times_in_dataframes(engine: ab.Engine, stream: Stream) -> None:
     with pytest.raises(ab.AnabranchError) as caught:
         stream.append(frame, time_zone="Nowhere")
     assert caught.value.id == "TIME_ZONE"
+
+
+def test_texts_of_the_log_are_nobody_elses_variables(stream: ab.Stream) -> None:
+    source = "so'u\\rce ${env:HOME}"
+    stream.append([row(1, 0)], source=source)
+    assert [found._source for found in stream.read(log_columns=True).collect()] == [source]

@@ -89,3 +89,16 @@ def test_a_table_without_a_key_is_refused(engine: ab.Engine) -> None:
     with pytest.raises(AnabranchError) as caught:
         engine.sql("CREATE STREAM q AS SELECT s.k FROM s LOOKUP t ON s.k = t.k WITHOUT REVISION")
     assert caught.value.id == "NOT_SUPPORTED"
+
+
+def test_rows_a_microsecond_apart_are_two_and_columns_are_called_anything(engine: ab.Engine) -> None:
+    engine.sql("CREATE STREAM s (k INT, `it's` INT, ts TIMESTAMP) EVENT TIME ts")
+    engine.sql("CREATE STREAM p (k INT, `back\\slash` INT, since TIMESTAMP) EVENT TIME since KEY (k)")
+    engine.sql("CREATE STREAM q AS SELECT s.*, `back\\slash` FROM s LEFT LOOKUP p ON s.k = p.k WITHOUT REVISION")
+    first, second = ((1, 1, ZERO + timedelta(microseconds=n)) for n in (1, 2))
+    engine.stream("s").append([first, second])
+    engine.advance()
+    gone = dict(zip(("k", "it's", "ts"), first, strict=True))
+    engine.stream("s").append([{**gone, "_change_type": "delete"}])
+    engine.advance()
+    assert engine.table("q").count() == 1

@@ -286,3 +286,14 @@ def test_buckets_say_the_same_together_and_apart_across_a_first_deletion(engine:
         stories.append([(c._bucket - first, c._ordinal, c._change_type, c.k) for c in said])
     assert stories[0] == stories[1]
     assert [change[2] for change in stories[0]].count("delete") == 1
+
+
+def test_what_a_stage_sets_aside_is_found_with_its_query(engine: ab.Engine, s: ab.Stream) -> None:
+    rates = "(SELECT k, 10 / sum(n) AS r FROM s <SLICES '1 minute'> GROUP BY k)"
+    engine.sql(f"CREATE STREAM q AS SELECT s.v, x.r FROM s JOIN {rates} AS x ON s.k = x.k WITHIN '1 minute' "
+               "ON ERROR QUARANTINE")  # fmt: skip
+    s.append(rows((1, "a", 1, 0), (2, "b", 0, 0), (1, "c", 1, 2)))
+    engine.advance()
+    assert [row.v for row in engine.table("q").collect()] == ["a"]
+    (found,) = engine.stream("q").quarantined().collect()
+    assert "DIVIDE" in found._reason or "/" in found._reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame
 
 import anabranch as ab
 from anabranch.model.errors import AnabranchError
@@ -59,3 +60,18 @@ def test_tables_that_are_refused(engine: ab.Engine, text: str) -> None:
     with pytest.raises(AnabranchError) as caught:
         engine.sql(text)
     assert caught.value.id in ("SYNTAX", "UNKNOWN_COLUMN", "BAD_SCHEMA", "BAD_ARGUMENT")
+
+
+def test_a_table_is_compared_to_the_microsecond_and_keeps_its_columns(engine: ab.Engine) -> None:
+    def read(text: str) -> DataFrame:
+        found = engine.sql(f"SELECT {text}")
+        assert found is not None
+        return found
+
+    engine.create_table("p", read("1 AS k, TIMESTAMP'2026-01-01 00:00:00.000001Z' AS at"), key="k")
+    engine.replace_table("p", read("1 AS k, TIMESTAMP'2026-01-01 00:00:00.000999Z' AS at"))
+    (row,) = engine.table("p").selectExpr("EXTRACT(SECOND FROM at) * 1000000 AS micros").collect()
+    assert row.micros == 999
+    for columns in ("1 AS k", "1 AS k, current_timestamp() AS at, 2 AS more"):
+        with pytest.raises(AnabranchError, match="the columns that it has: k, at"):
+            engine.replace_table("p", read(columns))

@@ -164,6 +164,8 @@ def test_expressions_are_text(say) -> None:  # type: ignore[no-untyped-def]
         (lambda: IMPSNS.union("impsns"), "union()"),
         (lambda: IMPSNS.union(IMPSNS.select("user")), "union()"),
         (lambda: IMPSNS.apply(None, "a INT", "price"), "apply()"),
+        (lambda: IMPSNS.window("1 min").apply("a:b", "a INT"), "apply()"),
+        (lambda: IMPSNS.query("q", history="1 hour", history_upstream=True), "history_upstream="),
         (lambda: IMPSNS.window("1 min").qualify("row_number() OVER (ORDER BY price) = 1"), "qualify()"),
         (lambda: IMPSNS.lookup(IMPSNS.alias("p"), on="TRUE", how="right", revise=False), "lookup(), how="),
         (lambda: IMPSNS.lookup(IMPSNS.select("user"), on="TRUE", revise=False), "join()"),
@@ -214,3 +216,10 @@ def test_mistakes_in_arguments_are_pointed_at(say, error: str | None, place: str
         say()
     assert caught.value.id == error
     assert place is None or caught.value.place == place
+
+
+def test_what_a_lookup_notes_for_itself_is_no_column() -> None:
+    found = IMPSNS.alias("i").lookup(IMPSNS.alias("p"), on="i.user = p.user", revise=False)
+    for flow in (found.sort(), found.alias("a"), found.union(found)):
+        assert not [name for name in flow.columns if name.startswith("_")]
+    assert found.query("q").box.columns == ("i", "p")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -271,10 +272,12 @@ class Stream:
 
         Those that a query has set aside, because an expression failed on them, are in one column, `row`, as JSON.
         """
-        plan = self._log.plan(self.name, ReadRange(role=Role.QUARANTINE))
+        names = [self.name] if self._state.role == "base" else self._queries.stages_of(self.name)
+        plans = [self._log.plan(name, ReadRange(role=Role.QUARANTINE)) for name in names]
         if self._state.role != "base":
-            plan = replace(plan, spec=replace(plan.spec, schema=Schema(QUARANTINE.fields[:1])))
-        return quarantined(self._session.spark, plan, self._log.root)
+            plans = [replace(p, spec=replace(p.spec, schema=Schema(QUARANTINE.fields[:1]))) for p in plans]
+        frames = [quarantined(self._session.spark, plan, self._log.root) for plan in plans]
+        return reduce(DataFrame.unionByName, frames)
 
     @property
     def dropped_revisions(self) -> int:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from anabranch.api.stream import Stream
 from anabranch.engine.queries import Queries
+from anabranch.engine.relation import EXACT_JSON
 from anabranch.log.log import Log, StreamState
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import StreamSpec
@@ -48,6 +49,12 @@ def read_into(stream: Stream, frame: DataFrame, there: DataFrame, now: int) -> i
     """Make a table's stream hold what a frame has; the number of rows that were changed or are gone."""
     key = [f"`{name}`" for name in stream.spec.key]
     names = [f"`{name}`" for name in stream.schema.names]
+    declared = [name for name in stream.schema.names if name != SINCE]
+    if sorted(name.lower() for name in frame.columns) != sorted(name.lower() for name in declared):
+        raise AnabranchError(
+            "BAD_ARGUMENT", place=f"table {stream.name!r}", need=f"the columns that it has: {', '.join(declared)}",
+            got=", ".join(frame.columns), next_step="Select these, or drop the table and create it anew.",
+        )  # fmt: skip
     rows = frame.withColumn(SINCE, F.lit(_BEGINNING)).select(*names)
     twice = rows.groupBy(*key).count().where("count > 1").first()
     if twice is not None:
@@ -55,7 +62,7 @@ def read_into(stream: Stream, frame: DataFrame, there: DataFrame, now: int) -> i
             "BAD_ARGUMENT", place=f"table {stream.name!r}", need=f"one row for each {', '.join(stream.spec.key)}",
             got=f"{twice['count']} rows for {tuple(twice)[:-1]}", next_step="Group by the key, or choose one of them.",
         )  # fmt: skip
-    told = F.to_json(F.struct(*names), {"ignoreNullFields": "false"})
+    told = F.to_json(F.struct(*names), {"ignoreNullFields": "false", **EXACT_JSON})
     before = there.select(*key, told.alias("_told"))
     changed = rows.withColumn("_told", told).join(before, [*stream.spec.key, "_told"], "left_anti").select(*names)
     gone = before.join(rows, list(stream.spec.key), "left_anti").select(*key)

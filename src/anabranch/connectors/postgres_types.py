@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from anabranch.engine.relation import EXACT_JSON
 from anabranch.model.schema import Field
 
 _PLAIN = {
@@ -40,4 +41,4 @@ def is_nested(field: Field) -> bool:
 
 def as_sent(field: Field, column: Column) -> Column:
     """A value as it is copied: what is nested as JSON text, with its nulls."""
-    return F.to_json(column, {"ignoreNullFields": "false"}) if is_nested(field) else column
+    return F.to_json(column, {"ignoreNullFields": "false", **EXACT_JSON}) if is_nested(field) else column

@@ -9,6 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
+def literal(text: str) -> str:
+    """A text as it stands in SQL.
+
+    >>> print(literal("it's"))
+    'it\\'s'
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 @dataclass(frozen=True)
 class Expression:
     """SQL text, and its offset in the statement it came from; the offset is no part of its meaning."""

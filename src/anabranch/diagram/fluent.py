@@ -12,10 +12,11 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join, Side
 from anabranch.diagram.boxes.lookup import Lookup
+from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.view import View
-from anabranch.diagram.expression import Expression
+from anabranch.diagram.expression import Expression, Named
 from anabranch.diagram.limits import WAITS, Limits
 from anabranch.diagram.query import OnError, Query
 from anabranch.diagram.sql.applied import apply_clause
@@ -139,6 +140,8 @@ class Flow:
         if not isinstance(function, str) or "'" in function or not isinstance(returns, str):
             need = "the function as 'package.module:function', and its columns as 'a INT, b DOUBLE'"
             raise _wrong("apply()", need, f"{function!r} and {returns!r}", "Pass both as text.")
+        if not columns:
+            raise _wrong("apply()", "at least one column for the function", "none", 'Pass some, such as "price".')
         text = Fragment.of(f"APPLY '{function}' RETURNS ({returns})", "apply()")
         cursor = Cursor(text.source, text.tokens)
         clause = apply_clause(cursor)
@@ -231,6 +234,9 @@ class Flow:
         choices = [str(choice) for choice in OnError]
         if not isinstance(on_error, str) or on_error.lower() not in choices:
             raise _wrong("on_error=", f"one of {', '.join(choices)}", repr(on_error), "Pass one of these.")
+        if history_upstream and history is not None:
+            need = "a history bound, or history that is computed again"
+            raise _wrong("history_upstream=", need, "both", "Leave out one.")
         limits = replace(_limits(on_revision, revise_when, history), upstream=bool(history_upstream))
         if limits.ignore and (limits.when is not None or every > 1):
             raise _wrong("on_revision=", "either 'ignore' or a time to say revisions", "both", "Leave one out.")
@@ -250,6 +256,10 @@ class Flow:
         if self.over is not None or self.keys is not None:
             pending = "window()" if self.over is not None else "groupBy()"
             raise _wrong(place, f"agg() after {pending}", "no agg()", 'Say what to compute: agg("count(*) AS c").')
+        if isinstance(self.box, Lookup) or (isinstance(self.box, Filter) and isinstance(self.box.input, Lookup)):
+            # What a Lookup notes for itself is no column of the user's.
+            kept = [name for name in self.box.columns if not name.startswith("_")]
+            return Map(self.box, tuple(Named(name, Expression(f"`{name}`")) for name in kept))
         return self.box
 
 

@@ -139,7 +139,8 @@ class Advancer:
         self.reducer.reduce(live)
         for query in live.queries.values():
             if query.terms.upstream:
-                self.log.register.trim(query.stored.stream_id)
+                upto = min((reader.came for reader in live.readers_of(query)), default=query.came)
+                self.log.register.trim(query.stored.stream_id, upto)
         return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
 
     def _running(self) -> tuple[Live, list[LiveQuery]]:

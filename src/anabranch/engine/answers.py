@@ -18,7 +18,7 @@ from anabranch.diagram.progress import progress_into
 from anabranch.engine.aggregates import Lowered
 from anabranch.engine.groups import Recipe, finished, merged, partial, prepared, windowed
 from anabranch.engine.guard import NO_GUARD, Guard
-from anabranch.engine.relation import Relation, listed
+from anabranch.engine.relation import Relation, listed, nulls
 from anabranch.engine.resets import counting
 from anabranch.engine.rows import lower_linear
 from anabranch.model.window import Window
@@ -189,7 +189,7 @@ class Answers:
         `said` is what people call its columns, for rows that must be quoted.
         """
         close = "0L" if window is None else "_close"
-        fields = "".join(f", '{key}', {key}" for key in keys)
+        fields = "".join(f", '{key}', {key}" for key in keys) + f", 'n', {nulls(keys)}"
         extra = [f"NAMED_STRUCT('w', {close}{fields}) AS _id"]
         if window is None:
             extra.append("CAST(NULL AS TIMESTAMP) AS _event_time")

@@ -22,7 +22,7 @@ from anabranch.diagram.reach import Interval
 from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.live import Live, Terms
-from anabranch.engine.relation import Relation, listed
+from anabranch.engine.relation import Relation, listed, told_apart
 from anabranch.log.segments import SegmentLayout
 from anabranch.model.run import ChangeType, Role
 from anabranch.model.schema import Schema
@@ -113,7 +113,7 @@ def _json(rows: Relation) -> str:
 
 
 def hash_of(rows: Relation) -> str:
-    return f"XXHASH64(UNIX_MICROS(_event_time), {_json(rows)})"  # maps have no hash of their own
+    return f"XXHASH64({told_apart(['_event_time', *rows.columns])})"
 
 
 def oldest_of_stream(leaf: Source, history: int | None, before: Mapping[int, int | None]) -> Oldest | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -21,7 +21,8 @@ from anabranch.diagram.boxes.split import Split
 from anabranch.diagram.boxes.view import View
 from anabranch.diagram.expression import Expression
 from anabranch.diagram.functions import NotFound, find
-from anabranch.diagram.progress import has_event_time
+from anabranch.diagram.limits import KEPT
+from anabranch.diagram.progress import has_event_time, top_aggregate
 from anabranch.diagram.query import Query
 from anabranch.diagram.stages import boxes_of
 from anabranch.diagram.taxonomy import arbitrary_in
@@ -148,6 +149,32 @@ def refuse_lookups(box: Box, keyed: Container[str], query: Query) -> None:
                 got="a stream without one" if isinstance(table, Source) else "a sub-query",
                 next_step="Declare the KEY of the table, or leave out WITHOUT REVISION.",
             )
+
+
+def refuse_waiting(box: Box, query: Query) -> None:
+    """Only windows have results that are new, and can be said, beside those that are revised."""
+    top = top_aggregate(box)
+    if query.revise_every == KEPT and (top is None or top.window is None):
+        raise AnabranchError(
+            "NOT_SUPPORTED",
+            place=f"query {query.name!r}, REVISE WHEN KEPT",
+            need="an aggregate over windows",
+            got="another query",
+            next_step="Leave it out; ON REVISION IGNORE works for any query.",
+        )
+
+
+def refuse_upstream(bounds: Mapping[str, int | None], query: Query) -> None:
+    """What was ignored is told apart from what was said by what is kept."""
+    bounded = [name for name, history in bounds.items() if history is not None]
+    if query.limits.upstream and bounded:
+        raise AnabranchError(
+            "NOT_SUPPORTED",
+            place=f"query {query.name!r}, HISTORY UPSTREAM",
+            need="streams without a HISTORY bound",
+            got=f"a bound of {', '.join(bounded)}",
+            next_step="Leave out UPSTREAM: under a bound little is kept.",
+        )
 
 
 def refuse_windows_over_running(box: Box, query: Query) -> None:

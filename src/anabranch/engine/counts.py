@@ -13,7 +13,7 @@ from anabranch.diagram.boxes.counts import PLACE_COLUMNS, Counts, RowWindow
 from anabranch.engine.groups import Recipe, finished, partial, prepared
 from anabranch.engine.guard import NO_GUARD, Guard
 from anabranch.engine.moment import Moment
-from anabranch.engine.relation import Relation, listed, quoted
+from anabranch.engine.relation import Relation, listed, nulls, quoted
 
 _PLAIN = ("open", "number", "before")  # of a window that was said, under the names that it is kept by
 
@@ -119,7 +119,7 @@ def differences(box: Counts, results: Relation, moments: Sequence[Moment]) -> Re
         items.append(f"ARRAY({', '.join(said)})")
     listing = f"INLINE(ELEMENT_AT(ARRAY({', '.join(items)}), _version + 1))"
     keys = [key.name for key in box.keys]
-    of = f"XXHASH64({listed([*keys, '_number'])}) AS _of"
+    of = f"XXHASH64({listed([*keys, '_number'])}, {nulls(keys)}) AS _of"
     sql = f"SELECT _close AS _event_time, {of}, {listed(box.columns)}, {listing} FROM {results.source}"
     return Relation(sql, ("_event_time", "_of", "_bucket", "_weight"), box.columns)
 

@@ -20,13 +20,20 @@ from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.limits import Limits
+from anabranch.diagram.progress import sources_of
 from anabranch.diagram.query import Query
 from anabranch.diagram.rewrites import STAGE, WHOLE, Rewritten, rewrite
 from anabranch.diagram.rewrites.known import Key, Known, Note
 from anabranch.diagram.rewrites.stack import stack
 from anabranch.diagram.stages import boxes_of, kept_in, leaves_of
 from anabranch.engine.analysis import Analysis, schema_of
-from anabranch.engine.checks import check_expressions, refuse_lookups, refuse_windows_over_running
+from anabranch.engine.checks import (
+    check_expressions,
+    refuse_lookups,
+    refuse_upstream,
+    refuse_waiting,
+    refuse_windows_over_running,
+)
 from anabranch.engine.key_ranges import ranged_key
 from anabranch.engine.limits import check_importance
 from anabranch.engine.live import Live, LiveQuery, Terms
@@ -89,6 +96,7 @@ class Definer:
         whole = self._whole(query, known)
         refuse_lookups(query.box, known.keyed, query)
         refuse_windows_over_running(whole.box, query)
+        refuse_upstream({name: self.live.stream(name).spec.history for name in sources_of(whole.box)}, query)
         behind = []
         for keep in kept_in(whole.box):
             if self.live.stage(keep, terms) is None:
@@ -96,6 +104,7 @@ class Definer:
                 self.analysis.schemas[keep] = behind[-1].schema
         stage = self._stage(whole.box, known, query)
         check_importance(self.analysis, stage.rewritten.box, query)
+        refuse_waiting(stage.rewritten.box, query)
         notes = (*whole.notes, *(note for s in behind for note in s.rewritten.notes), *stage.rewritten.notes)
         return Defined(query, tuple(behind), stage, notes)
 

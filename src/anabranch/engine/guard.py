@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from anabranch.diagram.expression import literal
 from anabranch.diagram.query import OnError
-from anabranch.engine.relation import Relation, listed, literal, quoted
+from anabranch.engine.relation import Relation, listed, quoted
 
 FAILED = "_failed"  # in guarded plans: the expression that failed on this row
 QUOTED = "_row"  # in guarded plans: the row as it came, as JSON

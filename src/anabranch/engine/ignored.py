@@ -28,9 +28,8 @@ def _segments(log: Log, state: StreamState) -> list[Segment]:
 
 def _of_all(log: Log, live: Live, query: LiveQuery) -> list[Segment]:
     """What a query has ignored, and the stages behind it that nobody can name."""
-    own = _segments(log, log.stream_by_id(query.stored.stream_id))
-    behind = [stage for stage in live.inputs_of(query.plan, query.terms) if stage.hidden]
-    return [*own, *(segment for stage in behind for segment in _of_all(log, live, stage))]
+    states = [log.stream_by_id(stage.stored.stream_id) for stage in live.with_stages(query)]
+    return [segment for state in states for segment in _segments(log, state)]
 
 
 def _frame(log: Log, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:

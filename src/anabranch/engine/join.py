@@ -18,7 +18,7 @@ from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, Guard
 from anabranch.engine.moment import Moment
-from anabranch.engine.relation import Relation, listed, quoted
+from anabranch.engine.relation import Relation, listed, quoted, told_apart
 
 _INNER, _BESIDE = "JOIN", "LEFT JOIN"
 
@@ -118,7 +118,7 @@ def _touched(
     box: Join, left: Relation, sides: Sides, moments: Sequence[Moment], content: Sequence[str], guard: Guard
 ) -> Relation:
     """The left rows that may be said otherwise than before, and how often each is there at every moment."""
-    hashed = f"XXHASH64(TO_JSON(STRUCT({listed(content)})))"  # maps have no hash of their own
+    hashed = f"XXHASH64({told_apart(content)})"
     known = replace(left, sql=f"SELECT *, {hashed} AS _hash FROM {left.source}", carried=(*left.carried, "_hash"))
     new = f"SELECT {hashed} AS _hash FROM {sides.new[0].source}"
     pairs = f"{sources(box, known, sides.new[1], _INNER)} ON {matches(box, guard)}"

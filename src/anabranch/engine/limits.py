@@ -21,6 +21,7 @@ from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.partials import Consolidate
+from anabranch.diagram.expression import literal
 from anabranch.diagram.progress import has_event_time
 from anabranch.diagram.query import Query
 from anabranch.diagram.reach import Interval
@@ -33,7 +34,7 @@ from anabranch.engine.live import LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused, quietly
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
-from anabranch.engine.relation import Leaves, Relation, listed, literal, quoted
+from anabranch.engine.relation import Leaves, Relation, listed, quoted
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
@@ -75,10 +76,13 @@ def insertions(changes: Relation) -> Relation:
     return replace(changes, sql=f"SELECT * FROM {changes.source} WHERE _change_type = '{ChangeType.INSERT}'")
 
 
-def important(changes: Relation, said: Relation, query: LiveQuery, kinds: T.StructType, guard: Guard) -> Relation:
+def important(
+    changes: Relation, said: Relation, query: LiveQuery, kinds: T.StructType, guard: Guard, whole: int | None = None
+) -> Relation:
     """Changes as they are from what was said; those that matter too little are marked, to be counted and left out.
 
-    `changes` have `_id` and the order of items, `said` has for each result, as `_of`, its last image in `_said`.
+    `changes` have `_id` and the order of items, `said` has for each result, as `_of`, its last image in `_said`. If
+    the changes are `whole`, from nothing, what they do not have is gone in that bucket.
     """
     image = _image(query.columns)
     after = f"CASE WHEN _change_type <> '{ChangeType.DELETE}' THEN {image} END"
@@ -88,7 +92,11 @@ def important(changes: Relation, said: Relation, query: LiveQuery, kinds: T.Stru
         f"SELECT _id, ANY_VALUE(_of) AS _of, {in_order} AS _events FROM {changes.source} "
         f"WHERE _change_type <> '{ChangeType.UPDATE_PREIMAGE}' GROUP BY _id"
     )
-    known = f"SELECT c._id, c._of, c._events, s._said FROM ({events}) AS c LEFT JOIN ({said.sql}) AS s ON c._of = s._of"
+    gone = f"ARRAY(NAMED_STRUCT('b', {whole or 0}L, 'after', IF(FALSE, s._said, NULL)))"
+    known = (
+        f"SELECT c._id, COALESCE(c._of, s._of) AS _of, COALESCE(c._events, {gone}) AS _events, s._said "
+        f"FROM ({events}) AS c {'LEFT' if whole is None else 'FULL'} JOIN ({said.sql}) AS s ON c._of = s._of"
+    )
     items = f"SELECT _id, _of, INLINE({_fold(query, kinds, guard)}) FROM ({known})"
     both = ", ".join(
         f"NAMED_STRUCT('_rank', {rank}, '_change_type', {kind}, '_said', {image})" for rank, kind, image in _IMAGES
@@ -140,8 +148,7 @@ def _fold(query: LiveQuery, kinds: T.StructType, guard: Guard) -> str:
 
 
 def _matters(query: LiveQuery, guard: Guard) -> str:
-    assert query.limits.when is not None
-    text = query.limits.when.text
+    text = "TRUE" if query.limits.when is None else query.limits.when.text
     unless_false = f"COALESCE(({text}), TRUE)"  # where it cannot be told, it matters
     return f"CASE WHEN {fails(text)} THEN TRUE ELSE {unless_false} END" if guard.on else unless_false
 

@@ -202,6 +202,12 @@ class Live:
                 found.append(other)
         return found
 
+    def with_stages(self, query: LiveQuery) -> list[LiveQuery]:
+        """A query, and the stages behind it, which nobody can name."""
+        behind = [stage for stage in self.inputs_of(query.plan, query.terms) if stage.hidden]
+        found = {q.name: q for stage in behind for q in self.with_stages(stage)}
+        return [query, *found.values()]
+
     def keeps(self, query: LiveQuery) -> bool:
         """Whether a query's answers go into a table that is to be kept right: its own, or that of one that reads it."""
         if self._fed is None:

@@ -13,7 +13,7 @@ from anabranch.diagram.reach import EVERYTHING
 from anabranch.diagram.rewrites.lookup import plain
 from anabranch.engine.join import matches
 from anabranch.engine.kernel import Feed
-from anabranch.engine.relation import Leaves, Relation, listed, quoted
+from anabranch.engine.relation import Leaves, Relation, listed, quoted, told_apart
 from anabranch.engine.reread import Rereading, good
 from anabranch.log.reading import ReadPlan, ReadRange
 
@@ -53,7 +53,7 @@ class LookingUp(Rereading):
         """What each bucket adds of a row, or takes away; and what tells rows apart."""
         content = listed(["_event_time", *rows.columns])
         summed = f"SELECT {content}, _bucket, SUM(_weight) AS _many FROM {rows.source} GROUP BY {content}, _bucket"
-        hashed = f"XXHASH64(TO_JSON(STRUCT({content}))) AS _hash"  # maps have no hash of their own
+        hashed = f"XXHASH64({told_apart(['_event_time', *rows.columns])}) AS _hash"
         sql = f"SELECT *, {hashed} FROM ({summed}) WHERE _many <> 0"
         return Relation(sql, ("_event_time", "_bucket", "_many", "_hash"), rows.columns)
 

@@ -131,9 +131,10 @@ class Queries:
 
     def resume(self, name: str) -> None:
         """Let a query that has halted try again from where it stopped; one that has not goes on as it does."""
+        wanted = self.query(self.resolve(name))
         live = Live(self.log)
-        behind = [q for q in live.queries.values() if q.hidden and self.query(name) in live.readers_of(q)]
-        for query in [*behind, self.query(name)]:
+        behind = [q for q in live.queries.values() if q.hidden and wanted in live.readers_of(q)]
+        for query in [*behind, wanted]:
             self.log.register.resume(query.stored.id)
 
     def query(self, name: str) -> LiveQuery:
@@ -255,6 +256,11 @@ class Queries:
             rests = Cursor(self.log.moments.before_bucket(feed.id, 0 if cursor.position == 0 else bucket))
             readers.append(Pieces(self.log, self.session, feed, rests))
         return Subscription(self.log, state, readers, follow=follow, name=known_as)
+
+    def stages_of(self, name: str) -> list[str]:
+        """The streams that a query says its answers through: its own, and those of the stages behind it."""
+        live = Live(self.log)
+        return [query.name for query in live.with_stages(live.queries[name])]
 
     def ignored(self, name: str) -> DataFrame:
         """What a query has ignored, because rows beyond its history bound would have to be read again."""

@@ -23,8 +23,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from anabranch.diagram.expression import literal
 from anabranch.engine.paths import PATH_OF_ROW, literal_path
-from anabranch.engine.relation import literal, quoted
+from anabranch.engine.relation import quoted
 from anabranch.log.intake import ABSURD_EVENT_TIME, NO_EVENT_TIME
 from anabranch.log.reading import ReadPlan
 from anabranch.log.rewrite import CARRIED

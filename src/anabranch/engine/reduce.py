@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from anabranch.diagram.limits import KEPT
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.emit import write_buckets
 from anabranch.engine.groups import merged
@@ -77,7 +78,12 @@ def _done(work: Future[None]) -> bool:
 def _horizon(live: Live, store: LiveStore) -> int:
     """The last bucket up to which every query that uses a store has said its revisions, and every reader has them."""
     users = live.users_of(store)
-    said = [query.stored.released or 0 for query in users if query.stored.bucket is not None]
+    # What is left out until there is a table is compared with what was said, not with partial results.
+    said = [
+        (query.stored.bucket if query.revise_every == KEPT else query.stored.released) or 0
+        for query in users
+        if query.stored.bucket is not None
+    ]
     # Whoever has its history computed again needs the answers of the bucket to which it has come.
     said += [reader.came for query in users if query.terms.upstream for reader in live.readers_of(query)]
     return min(said, default=store.came)

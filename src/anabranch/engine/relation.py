@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.diagram.expression import literal
+
 _numbers = itertools.count()
 # By session, and not holding it: a session of Spark Connect that outlives its engine cannot close any more.
 _kept: WeakKeyDictionary[SparkSession, deque[str]] = WeakKeyDictionary()
@@ -40,9 +42,22 @@ class Relation:
         return (*self.carried, *self.columns)
 
 
-def literal(text: str) -> str:
-    """A text as it stands in SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def nulls(columns: Sequence[str]) -> str:
+    """Which of some columns are null, as a number: Spark's hashes pass over nulls."""
+    return " + ".join(f"IF({quoted(c)} IS NULL, {1 << n}L, 0L)" for n, c in enumerate(columns[:62])) or "0L"
+
+
+# Spark's JSON has milliseconds, unless told otherwise.
+EXACT_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def told_apart(columns: Sequence[str]) -> str:
+    """A text that is another one for another row. (Maps have no hash of their own.)"""
+    options = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in EXACT_JSON.items())
+    return f"TO_JSON(STRUCT({listed(columns)}), MAP({options}))"
 
 
 def quoted(name: str) -> str:

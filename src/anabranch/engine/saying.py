@@ -67,6 +67,7 @@ class Comparison:
     emissions: tuple[Emission, ...]
     released: int
     changed: tuple[Interval, ...] = ()  # the event times at which the versions may differ
+    whole: bool = False  # whether all results are compared with what was said, whenever that was
 
 
 def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparison:
@@ -95,6 +96,13 @@ def compare(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparis
     return Comparison(tuple(versions), tuple(emissions), buckets[-1].number if _says_once(query) else last_release)
 
 
+def _everything(step: Step, query: LiveQuery, buckets: Sequence[Bucket]) -> Comparison:
+    """What was left out while there was no table to keep right is said: all that is right is compared with the log."""
+    versions = [NOTHING_SAID, *(Version(b.number, step.progress_at(query.sources, b.number)) for b in buckets)]
+    emissions = tuple(Emission(bucket.number, n, n - 1, True) for n, bucket in enumerate(buckets, 1))
+    return Comparison(tuple(versions), emissions, buckets[-1].number, whole=True)
+
+
 def _releases(step: Step, query: LiveQuery, bucket: Bucket, last: int) -> bool:
     """Whether a bucket says the revisions that were deferred."""
     if query.revise_every == KEPT:
@@ -110,8 +118,10 @@ def _says_once(query: LiveQuery) -> bool:
 
 def say_groups(step: Step, query: LiveQuery) -> Saying:
     """The changes of a query of aggregates."""
-    compared = compare(step, query, [b for b in step.buckets if b.number > query.came])
-    changed = _changed(step, query, compared)
+    buckets = [b for b in step.buckets if b.number > query.came]
+    whole = query.revise_every == KEPT and step.live.deferred(query)
+    compared = _everything(step, query, buckets) if whole else compare(step, query, buckets)
+    changed = EVERYTHING if whole else _changed(step, query, compared)
     if not changed:
         return Saying(released=compared.released)
     ranges = needed(query.plan, changed)
@@ -181,9 +191,10 @@ def _difference(
 
         answers = Answers(compared.versions, kept, shelf.recipe, guard)
         changes = changes_between(answers, query, compared.emissions, state.spec.schema)
-        if query.limits.when is not None:
+        if query.limits.when is not None or compared.whole:
             before = last_said(step.log, leaves, query, compared.changed)
-            changes = important(changes, before, query, spark_schema(state.spec.schema), guard)
+            first = compared.emissions[0].bucket if compared.whole else None
+            changes = important(changes, before, query, spark_schema(state.spec.schema), guard, first)
         elif query.limits.ignore:
             changes = insertions(changes)
         tally = Tally(query)

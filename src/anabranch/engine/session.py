@@ -34,6 +34,8 @@ SQL_SETTINGS: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.ansi.enabled": "true",
+    # Texts are the user's own: "${HOME}" in one is no variable of ours.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.caseSensitive": "false",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 from anabranch.diagram.boxes.box import Box
@@ -215,7 +216,8 @@ class Step:
             if feed.derived:
                 # What this step has said itself has no positions yet: it is let go of by the next one.
                 said = self.log.stream(feed.plan.spec.name)
-                self.taken.readings.append(Reading(said.id, reader, said.last_position))
+                later = self.log.moments.first_after(said.id, self.upto)
+                self.taken.readings.append(Reading(said.id, reader, said.last_position if later is None else later - 1))
             elif feed.bounds and isinstance(leaf, Source):
                 self.taken.readings.append(Reading(self.live.stream(leaf.stream).id, reader, feed.bounds[-1].end))
 
@@ -319,7 +321,10 @@ class Step:
         if not feeds:
             return None
         again = query.rereads and store is None
-        found = rereading(self, query, feeds).failing() if again else self._failing(query, feeds, store)
+        try:
+            found = rereading(self, query, feeds).failing() if again else self._failing(query, feeds, store)
+        except PySparkException:
+            return None  # no row of its own fails, but the plan itself
         return None if found is None else f"{found.row}, which {found._reason}"
 
     def _failing(self, query: LiveQuery, feeds: Mapping[Leaf, Feed], store: LiveStore | None) -> Row | None:

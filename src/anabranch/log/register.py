@@ -174,9 +174,9 @@ class Register:
         with self.catalog.write() as connection:
             reduction.commit_reduction(connection, plan, written, intent_id, self.clock())
 
-    def trim(self, stream_id: int) -> None:
-        """Let go of what all readers of a derived stream have taken."""
-        retention.trim(self.catalog, stream_id, self.clock())
+    def trim(self, stream_id: int, bucket: int) -> None:
+        """Let go of what a derived stream has said up to a bucket."""
+        retention.trim(self.catalog, stream_id, bucket, self.clock())
 
     def commit_step(
         self,

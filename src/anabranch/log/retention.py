@@ -50,15 +50,11 @@ def retain(catalog: Catalog, stream_id: int, now: int) -> Retained:
     return _let_go(catalog, stream_id, now, old)
 
 
-def trim(catalog: Catalog, stream_id: int, now: int) -> Retained:
-    """Let go of what every reader of a stream has taken, whatever its event time; without readers, of nothing."""
-
-    def taken(stream: Any) -> Any:
-        positions = tables.positions
-        read = sa.select(sa.func.min(positions.c.position)).where(positions.c.stream_id == stream.id)
-        return tables.segments.c.last_position <= read.scalar_subquery()
-
-    return _let_go(catalog, stream_id, now, taken)
+def trim(catalog: Catalog, stream_id: int, bucket: int, now: int) -> Retained:
+    """Let go of what a derived stream has said up to a bucket, whatever its event time."""
+    runs = tables.runs
+    said = sa.select(sa.func.max(runs.c.position)).where(runs.c.stream_id == stream_id, runs.c.bucket <= bucket)
+    return _let_go(catalog, stream_id, now, lambda _: tables.segments.c.last_position <= said.scalar_subquery())
 
 
 def _let_go(catalog: Catalog, stream_id: int, now: int, which: Callable[[Any], Any]) -> Retained:
@@ -104,7 +100,9 @@ def _remove(connection: sa.Connection, stream: Any, gone: list[Any], now: int) -
     connection.execute(streams.update().where(streams.c.id == stream.id).values(trimmed=streams.c.trimmed + rows))
     _note_in_headers(connection, stream.id, gone)
     _note_stretches(connection, stream.id, POSITION, [(s.first_position, s.last_position) for s in gone])
-    _note_stretches(connection, stream.id, EVENT, [(s.event_min, s.event_max) for s in gone])
+    timed = [(s.event_min, s.event_max) for s in gone if s.event_min is not None]  # results of all time have none
+    if timed:
+        _note_stretches(connection, stream.id, EVENT, timed)
 
 
 def _note_in_headers(connection: sa.Connection, stream_id: int, gone: list[Any]) -> None:

@@ -10,7 +10,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.map import Map
-from anabranch.diagram.expression import Expression, Named
+from anabranch.diagram.expression import Expression, Named, literal
 from anabranch.diagram.rewrites.known import Known, Note, bottom_up
 
 
@@ -39,7 +39,7 @@ def _kept(box: Lookup) -> Box:
     inner += [Named("matched", Expression("_matched")), Named("came", Expression("_came"))]
     outputs = []
     for side in box.sides:
-        fields = ", ".join(f"'{column}', {name}" for name, of, column in names if of == side.name)
+        fields = ", ".join(f"{literal(column)}, {name}" for name, of, column in names if of == side.name)
         outputs.append(Named(side.name, Expression(f"NAMED_STRUCT({fields})")))
     kept = {(of, column): name for name, of, column in names}
     outputs += [Named(column, Expression(kept[side, column])) for side, column in box.pairs.alone]

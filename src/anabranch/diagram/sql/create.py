@@ -35,7 +35,6 @@ def create_stream(cursor: Cursor) -> CreateStream | CreateQuery:
     if bounded:
         upstream = cursor.accept("UPSTREAM")
         history = None if upstream else duration(cursor)[0]
-        upstream = upstream or cursor.accept("UPSTREAM")
     if cursor.accept("AS"):
         made = _create_query(cursor, name, if_not_exists)
         return replace(made, history=history, upstream=upstream)
