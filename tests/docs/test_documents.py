@@ -40,6 +40,7 @@ def sessions() -> list[tuple[str, str]]:
     return shown
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("command", "output"), sessions(), ids=[c for c, _ in sessions()])
 def test_the_readme_shows_what_happens(command: str, output: str, tmp_path: Path) -> None:
     program, *words = command.split()

@@ -27,6 +27,7 @@ def test_every_box_has_its_example() -> None:
     assert there == {*BOXES, "__init__", "__main__", "play"}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("box", BOXES)
 def test_a_box_prints_what_its_text_says(box: str, engine: ab.Engine, capsys: pytest.CaptureFixture[str]) -> None:
     module = import_module(f"examples.boxes.{box}")

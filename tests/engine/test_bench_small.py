@@ -24,6 +24,7 @@ def report_of(*words: str) -> dict[str, Any]:
     return json.loads(result.output)
 
 
+@pytest.mark.proof
 def test_late(warm_spark: Any) -> None:
     report = report_of("late")
     assert report["name"] == "late"

@@ -71,6 +71,7 @@ def test_mistakes_end_with_2(place: str, capsys: pytest.CaptureFixture[str], mon
     assert run("bench", "nothing").exit_code == 2
 
 
+@pytest.mark.proof
 def test_the_demo_does_not_run_twice_in_one_place(place: str, warm_spark: Any, tmp_path: Path) -> None:
     result = run("demo", "-w", str(tmp_path / "demo"))
     assert result.exit_code == 0, result.output

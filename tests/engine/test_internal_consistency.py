@@ -99,7 +99,7 @@ def send(engine: ab.Engine, bank: Bank, transfers: int, many: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("transfers", "many"), [(100_000, 4), pytest.param(1_000_000, 8, marks=pytest.mark.proof)], ids=["small", "full"]
+    ("transfers", "many"), [(20_000, 2), pytest.param(1_000_000, 8, marks=pytest.mark.proof)], ids=["small", "full"]
 )
 def test_every_state_of_the_balances_sums_to_zero(engine: ab.Engine, transfers: int, many: int) -> None:
     engine.sql(APPLICATION)

@@ -43,6 +43,8 @@ STORY = (
     Action("append", (row(1.1), row(12))),
 )
 
+pytestmark = pytest.mark.proof
+
 
 def tell(engine: ab.Engine) -> None:
     """Late rows, an aborted unit that was answered before it ended, and a step after each."""

@@ -17,6 +17,8 @@ from anabranch.engine import answers, counting, counts, pairs, reread
 from anabranch.engine.relation import Relation
 from tests.laws.test_law_of_revisions import Chance, Story, at, check
 
+pytestmark = pytest.mark.proof
+
 QUERIES = {
     "most": "SELECT g AS k, max(n) AS v FROM o <SLICES '10 minutes'> GROUP BY g",
     "beside": "SELECT a.id AS k, b.m AS v FROM o AS a LEFT JOIN e AS b ON a.id = b.id WITHIN '5 minutes'",

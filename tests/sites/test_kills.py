@@ -81,6 +81,7 @@ def check(log: Log, writer: int, said: list[int]) -> bool:
     return len(sequences) > len(said)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_two_hundred_kills(tmp_path: Path) -> None:
     chance = np.random.default_rng(20260101)

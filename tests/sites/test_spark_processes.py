@@ -35,6 +35,7 @@ def run(*words: str, seconds: int = 240) -> tuple[list[str], str]:
     return done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.proof
 def test_a_clean_end_leaves_no_jvm_and_no_noise(tmp_path: Path) -> None:
     out, err = run("shutdown", str(tmp_path / "w"))
     assert out == ["left 0", "left 0"]
