@@ -35,6 +35,7 @@ def closed(engine: ab.Engine, s: ab.Stream) -> Any:
     return row
 
 
+@pytest.mark.proof
 def test_sketches_are_within_their_bounds_however_rows_are_cut(engine: ab.Engine, s: ab.Stream) -> None:
     engine.sql("""CREATE STREAM q AS SELECT approx_count_distinct(n) AS u, approx_percentile(d, 0.9) AS p,
         approx_percentile(n, 0.5) AS m, approx_percentile(d, 0.01) AS low, cq_close(*) AS t

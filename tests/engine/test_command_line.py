@@ -83,6 +83,7 @@ def test_the_demo_does_not_run_twice_in_one_place(place: str, warm_spark: Any, t
     assert getattr(again.exception, "id", None) == "BAD_ARGUMENT"
 
 
+@pytest.mark.proof
 def test_bench_log_small(warm_spark: Any) -> None:
     result = run("bench", "log", "--small", "--json")
     assert result.exit_code == 0, result.output

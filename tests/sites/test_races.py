@@ -19,6 +19,7 @@ from tests.sites.writers import engine_process, racing_writer, running
 RUNS = 500
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_two_processes_append_at_once(tmp_path: Path, catalog_url: str | None) -> None:
     with Log(tmp_path, catalog_url) as log:

@@ -42,6 +42,7 @@ def test_a_clean_end_leaves_no_jvm_and_no_noise(tmp_path: Path) -> None:
     assert err == "", "Spark's warnings are not the user's"
 
 
+@pytest.mark.proof
 def test_settings_that_do_not_work_and_sessions_of_others(tmp_path: Path) -> None:
     out, _ = run("nonsense", str(tmp_path / "w"))
     assert out == ["error SPARK_NOT_STARTED", "error SPARK_NOT_STARTED", "shared 2", "theirs 3"]
