@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _proves(config: pytest.Config) -> bool:
-    return bool(config.getoption("-m") == "proof")
+    return config.getoption("-m") in ("proof", "soak")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.api.stream import Stream
+from anabranch.engine import read
 from tests.conftest import START_US
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -63,6 +64,17 @@ def test_where_rows_stand_in_the_log(engine: ab.Engine, stream: Stream) -> None:
     stamps = [r._stime for r in found]
     assert stamps == sorted(stamps)
     assert len({(r._position, r._ordinal) for r in found}) == len(found)
+
+
+def test_few_files_and_many_are_told_apart_alike(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream.append([row(1)], source="web-1")
+    stream.append([row(2)], source="it's \\ ${odd}")
+    stream.append([row(3)])
+    few = stream.read(log_columns=True).collect()
+    monkeypatch.setattr(read, "_FEW", 1)
+    many = stream.read(log_columns=True).collect()
+    assert sorted(many, key=str) == sorted(few, key=str)
+    assert {r._source for r in many} == {"web-1", "it's \\ ${odd}", None}
 
 
 def test_positions_and_stretches_of_time(stream: Stream) -> None:

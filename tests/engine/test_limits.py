@@ -268,7 +268,10 @@ def test_groups_with_nulls_in_different_places_are_different(engine: ab.Engine) 
     assert {tuple(row) for row in engine.table("q").collect()} == {(None, 5, 2), (5, None, 3)}
 
 
-@pytest.mark.parametrize("select", ["k, count(*) AS c FROM s GROUP BY k", "k, v FROM s"])
+APPLIED = "v FROM s <SLICES '1 minute'> APPLY 'tests.unit.boxes.test_apply:moves' RETURNS (v INT, move DOUBLE)"
+
+
+@pytest.mark.parametrize("select", ["k, count(*) AS c FROM s GROUP BY k", "k, v FROM s", APPLIED])
 def test_only_windows_can_leave_their_revisions_out_for_a_while(engine: ab.Engine, s: ab.Stream, select: str) -> None:
     with pytest.raises(AnabranchError, match="NOT_SUPPORTED"):
         engine.sql(f"CREATE STREAM q AS SELECT {select} REVISE WHEN KEPT")

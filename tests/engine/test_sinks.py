@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,13 @@ def test_values_arrive_as_they_are(engine: ab.Engine, postgres: Callable[[], str
     uri = postgres()
     kinds = ("id INT, yes BOOLEAN, small SMALLINT, big BIGINT, real FLOAT, num DOUBLE, money DECIMAL(12,3), "
              "bytes BINARY, day DATE, wall TIMESTAMP_NTZ, xs ARRAY<INT>, m MAP<STRING, DOUBLE>, "
-             "st STRUCT<a: INT, b: STRING>, `odd \"name` STRING, ts TIMESTAMP")  # fmt: skip
+             "st STRUCT<a: INT, b: STRING>, times ARRAY<TIMESTAMP>, `odd \"name` STRING, ts TIMESTAMP")  # fmt: skip
     stream = engine.create_stream("every", kinds, event_time="ts", key="id")
     full = {
         "id": 1, "yes": True, "small": -5, "big": 1 << 40, "real": 0.5, "num": float("nan"),
         "money": Decimal("12345.678"), "bytes": b"\x00\xff", "day": at(0).date(), "wall": at(1).replace(tzinfo=None),
-        "xs": [1, None], "m": {"a": 1.5}, "st": {"a": None, "b": "x"}, 'odd "name': "tab\there\nline \\ end",
+        "xs": [1, None], "m": {"a": 1.5}, "st": {"a": None, "b": "x"},
+        "times": [at(0) + timedelta(microseconds=7)], 'odd "name': "tab\there\nline \\ end",
         "ts": at(0),
     }  # fmt: skip
     stream.append([full, {**dict.fromkeys(full), "id": 2, "num": float("-inf"), "ts": at(0)}])
@@ -108,9 +110,9 @@ def test_values_arrive_as_they_are(engine: ab.Engine, postgres: Callable[[], str
     assert str(first[5]) == "nan"
     assert first[:5] + first[6:] == (
         1, True, -5, 1 << 40, 0.5, Decimal("12345.678"), b"\x00\xff", at(0).date(), at(1).replace(tzinfo=None),
-        [1, None], {"a": 1.5}, {"a": None, "b": "x"}, "tab\there\nline \\ end", at(0),
+        [1, None], {"a": 1.5}, {"a": None, "b": "x"}, ["2026-01-01T00:00:00.000007Z"], "tab\there\nline \\ end", at(0),
     )  # fmt: skip
-    assert second == (2, None, None, None, None, float("-inf"), *[None] * 8, at(0))
+    assert second == (2, None, None, None, None, float("-inf"), *[None] * 9, at(0))
     stream.append([{**full, 'odd "name': "no\x00way"}])
     assert engine.advance().halted == ("out",)
     assert engine.halted()["out"]["error_id"] == "SINK_REFUSED"

@@ -198,7 +198,7 @@ class LogHistory(RuleBasedStateMachine):
 
 
 class TestShortHistories(LogHistory.TestCase):  # type: ignore[misc, valid-type]
-    settings = settings(max_examples=15, stateful_step_count=25)
+    settings = settings(max_examples=25, stateful_step_count=25)
 
 
 @pytest.mark.proof

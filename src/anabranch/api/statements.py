@@ -231,7 +231,7 @@ class Statements:
 
 
 def _history(limits: Limits) -> str:
-    return " ".join([duration_text(limits.history)] * (limits.history is not None) + ["upstream"] * limits.upstream)
+    return "upstream" if limits.upstream else duration_text(limits.history)
 
 
 def _every(buckets: int) -> str:

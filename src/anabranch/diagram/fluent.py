@@ -178,17 +178,15 @@ class Flow:
 
     def join(self, other: Flow, on: str, within: Duration | None = None, how: str = "inner") -> Flow:
         """Pairs of rows for which a condition is true; `within` is how far apart in event time the two may be."""
-        if not isinstance(other, Flow):
-            raise _wrong("join()", "another flow", f"a {type(other).__name__}", "Pass what where() or alias() give.")
         band = None if within is None else duration_us(within, "join(), within=")
         boxes, sides, condition = self._beside(other, on, how, "join()")
         return Flow(Join(boxes, sides, condition, band, None, how == "left"), sides=sides)
 
     def lookup(self, table: Flow, on: str, how: str = "inner", revise: bool = True) -> Flow:
         """Rows with what a table, or any stream with a key, holds for them; a change revises, unless told not to."""
-        if revise:
-            return self.join(table, on, how=how)
         boxes, sides, condition = self._beside(table, on, how, "lookup()")
+        if revise:
+            return Flow(Join(boxes, sides, condition, outer=how == "left"), sides=sides)
         if len(sides) > 2:
             need = "a stream and one table, where the table revises nothing"
             raise _wrong("lookup()", need, "a third side", "Look up first, and give it a name: .alias(...).")
@@ -198,18 +196,21 @@ class Flow:
     def _beside(
         self, other: Flow, on: str, how: str, place: str
     ) -> tuple[tuple[Box, Box], tuple[Side, ...], Expression]:
+        """Two flows side by side: their boxes, the names of their columns, and the condition on pairs."""
+        if not isinstance(other, Flow):
+            raise _wrong(place, "another flow", f"a {type(other).__name__}", "Pass what where() or alias() give.")
         if how not in ("inner", "left"):
             raise _wrong(f"{place}, how=", "inner or left", repr(how), "Pass one of these.")
         condition = _expression(on, f"{place}, on=")
         boxes = (self._settled(place), other._settled(place))
-        sides = (*(self.sides or (self._side(boxes[0]),)), other._side(boxes[1]))
+        sides = (*(self.sides or (self._side(boxes[0], place),)), other._side(boxes[1], place))
         check_sides(sides, condition)
         none_in(condition, "on=", "Aggregate before the join, or after it.")
         return boxes, sides, condition.expression
 
-    def _side(self, box: Box) -> Side:
+    def _side(self, box: Box, place: str) -> Side:
         if self.name is None:
-            raise _wrong("join()", "sides that have a name", "one without", 'Give it one: .alias("a").')
+            raise _wrong(place, "sides that have a name", "one without", 'Give it one: .alias("a").')
         return Side(self.name, box.columns)
 
     def query(

@@ -137,11 +137,15 @@ class Advancer:
         taken: Taken = Step(self.log, self.session, lease, buckets, self.recipes).run()
         live = Live(self.log, self.recipes)
         self.reducer.reduce(live)
+        self._trim(live)
+        return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
+
+    def _trim(self, live: Live) -> None:
+        """Let go of answers that are computed again, once all who read them have taken them."""
         for query in live.queries.values():
             if query.terms.upstream:
                 upto = min((reader.came for reader in live.readers_of(query)), default=query.came)
                 self.log.register.trim(query.stored.stream_id, upto)
-        return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
 
     def _running(self) -> tuple[Live, list[LiveQuery]]:
         """The queries that can go on: neither halted themselves, nor anything that they read."""

@@ -22,6 +22,8 @@ from anabranch.engine.relation import Relation, listed, quoted
 from anabranch.model.run import ChangeType
 
 ORDER = ("_bucket", "_at", "_id", "_rank")
+# What a result is about, from step to step: its window and group.
+OF_GROUP = "XXHASH64(_id)"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def difference(
     listing = f"INLINE(FILTER(ARRAY({items}), i -> i._change_type IS NOT NULL))"
     flat = f"SELECT _id, {listing} FROM ({compared})"
     said = "".join(f", _said.c{n} AS {quoted(name)}" for n, name in enumerate(rows.columns))
-    sql = f"SELECT {listed(ORDER)}, _change_type, XXHASH64(_id) AS _of, _said._event_time{said} FROM ({flat})"
+    sql = f"SELECT {listed(ORDER)}, _change_type, {OF_GROUP} AS _of, _said._event_time{said} FROM ({flat})"
     return Relation(sql, (*ORDER, "_change_type", "_of", "_event_time"), rows.columns)
 
 

@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.counts import Counts
+from anabranch.diagram.boxes.explode import Explode
 from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.boxes.keep import Keep
@@ -152,13 +153,14 @@ def refuse_lookups(box: Box, keyed: Container[str], query: Query) -> None:
 
 
 def refuse_waiting(box: Box, query: Query) -> None:
-    """Only windows have results that are new, and can be said, beside those that are revised."""
+    """Only windows have results that are new, and can be said, beside those that are revised; each group one."""
     top = top_aggregate(box)
-    if query.revise_every == KEPT and (top is None or top.window is None):
+    alone = top is not None and top.window is not None and not any(isinstance(b, Explode) for b in boxes_of(box))
+    if query.revise_every == KEPT and not alone:
         raise AnabranchError(
             "NOT_SUPPORTED",
             place=f"query {query.name!r}, REVISE WHEN KEPT",
-            need="an aggregate over windows",
+            need="an aggregate over windows, each group of which has one result",
             got="another query",
             next_step="Leave it out; ON REVISION IGNORE works for any query.",
         )

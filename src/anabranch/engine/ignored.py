@@ -28,7 +28,7 @@ def _segments(log: Log, state: StreamState) -> list[Segment]:
 
 def _of_all(log: Log, live: Live, query: LiveQuery) -> list[Segment]:
     """What a query has ignored, and the stages behind it that nobody can name."""
-    states = [log.stream_by_id(stage.stored.stream_id) for stage in live.with_stages(query)]
+    states = [log.stream_by_id(stage.stored.stream_id) for stage in live.stages_of(query)]
     return [segment for state in states for segment in _segments(log, state)]
 
 

@@ -202,10 +202,10 @@ class Live:
                 found.append(other)
         return found
 
-    def with_stages(self, query: LiveQuery) -> list[LiveQuery]:
+    def stages_of(self, query: LiveQuery) -> list[LiveQuery]:
         """A query, and the stages behind it, which nobody can name."""
         behind = [stage for stage in self.inputs_of(query.plan, query.terms) if stage.hidden]
-        found = {q.name: q for stage in behind for q in self.with_stages(stage)}
+        found = {q.name: q for stage in behind for q in self.stages_of(stage)}
         return [query, *found.values()]
 
     def keeps(self, query: LiveQuery) -> bool:

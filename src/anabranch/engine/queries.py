@@ -260,7 +260,7 @@ class Queries:
     def stages_of(self, name: str) -> list[str]:
         """The streams that a query says its answers through: its own, and those of the stages behind it."""
         live = Live(self.log)
-        return [query.name for query in live.with_stages(live.queries[name])]
+        return [query.name for query in live.stages_of(live.queries[name])]
 
     def ignored(self, name: str) -> DataFrame:
         """What a query has ignored, because rows beyond its history bound would have to be read again."""

@@ -12,6 +12,7 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.progress import progress_into, top_aggregate
 from anabranch.diagram.reach import END, EVERYTHING, Interval, needed
 from anabranch.engine.answers import Answers, Kept, Version
+from anabranch.engine.changes import OF_GROUP
 from anabranch.engine.guard import FAILED
 from anabranch.engine.kept import Shelf
 from anabranch.engine.live import Live, LiveQuery
@@ -57,7 +58,7 @@ def _closed(query: LiveQuery, version: Version, times: Sequence[Interval]) -> tu
 
 def as_rows(answer: Relation, query: LiveQuery, bucket: int) -> Relation:
     """Results as the rows of a log that came in a bucket."""
-    made = {"_event_time": "_event_time", "_weight": "1", "_bucket": f"{bucket}L", "_of": "XXHASH64(_id)"}
+    made = {"_event_time": "_event_time", "_weight": "1", "_bucket": f"{bucket}L", "_of": OF_GROUP}
     carried = ", ".join(f"{sql} AS {name}" for name, sql in made.items())
     sql = f"SELECT {listed(query.columns)}, {carried} FROM {answer.source}"
     return Relation(sql, tuple(made), query.columns, "_kept")

@@ -28,7 +28,7 @@ from anabranch.diagram.reach import EVERYTHING, Interval, dirty, needed
 from anabranch.diagram.stages import Leaf, boxes_of
 from anabranch.engine import settle
 from anabranch.engine.answers import NOTHING_SAID, Answers, Kept, Version
-from anabranch.engine.changes import ORDER, Emission, difference, first_closed
+from anabranch.engine.changes import OF_GROUP, ORDER, Emission, difference, first_closed
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, SETTINGS, Guard
 from anabranch.engine.kept import Choice, Shelf
@@ -252,7 +252,7 @@ def _by_content(
     where = f" WHERE {FAILED} IS NULL" if FAILED in rows.carried else ""
     listing = f"INLINE(FILTER(ARRAY({items}), m -> m.moves)) AS (_moves, _bucket, _weight)"
     known = f"SELECT *, {first_closed(closes)} AS _closed FROM {rows.source}{where}"
-    moved = f"SELECT XXHASH64(_id) AS _of, {names}, {listing} FROM ({known})"
+    moved = f"SELECT {OF_GROUP} AS _of, {names}, {listing} FROM ({known})"
     found = settled(Relation(moved), columns, kinds)
     order = "NAMED_STRUCT('of', _of, 'pair', _pair) AS _id"
     return replace(found, sql=f"SELECT *, {order} FROM {found.source}")

@@ -216,7 +216,7 @@ class Step:
             if feed.derived:
                 # What this step has said itself has no positions yet: it is let go of by the next one.
                 said = self.log.stream(feed.plan.spec.name)
-                later = self.log.moments.first_after(said.id, self.upto)
+                later = None if feed.last is None else self.log.moments.first_after(said.id, feed.last)
                 self.taken.readings.append(Reading(said.id, reader, said.last_position if later is None else later - 1))
             elif feed.bounds and isinstance(leaf, Source):
                 self.taken.readings.append(Reading(self.live.stream(leaf.stream).id, reader, feed.bounds[-1].end))
