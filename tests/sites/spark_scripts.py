@@ -136,22 +136,30 @@ def cluster(place: str) -> None:
 
 def laws_on_cluster(place: str, first: str, many: str) -> None:
     """Cases of the order-independence law on a cluster; say which processes wrote the derived segments."""
+    import duckdb
+
     from anabranch.engine import emit
+    from anabranch.engine.columnar import kernel as columnar
     from tests.laws.cases import draw_case
     from tests.laws.play import assert_replays, assert_same, oracle, play, table
 
     wrote: set[str] = set()
     collect = emit.collect_reports
 
-    def noting(*args: Any) -> Any:
-        reports = collect(*args)
-        wrote.update(_runs_in(report["process"]) for report in reports if "process" in report)
-        return reports
+    def noting(kernel: str) -> Any:
+        def collecting(*args: Any) -> Any:
+            reports = collect(*args)
+            wrote.update(f"{kernel}:{_runs_in(r['process'])}" for r in reports if "process" in r)
+            return reports
+
+        return collecting
 
     def forbidden(*args: object, **options: object) -> None:
-        raise AssertionError("the driver wrote a derived segment")
+        raise AssertionError("the driver read or wrote rows")
 
-    emit.collect_reports = noting
+    emit.collect_reports = noting("spark")
+    columnar.collect_reports = noting("columnar")  # type: ignore[attr-defined]
+    duckdb.connect = forbidden  # type: ignore[assignment]
     emit.write_segments = forbidden  # type: ignore[assignment]
     with ab.connect(place, master="local-cluster[2,1,1024]") as warm:
         warm.spark.range(1).count()

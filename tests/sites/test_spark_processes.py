@@ -103,7 +103,7 @@ def test_executors_of_a_cluster_write_and_read(tmp_path: Path) -> None:
 @pytest.mark.proof
 def test_the_laws_hold_on_a_cluster_whose_executors_read_and_write(tmp_path: Path) -> None:
     out, _ = run("laws_on_cluster", str(tmp_path), "3000", "10", seconds=540)
-    assert out == [*(f"case {seed}" for seed in range(3000, 3010)), "wrote executor"]
+    assert out == [*(f"case {seed}" for seed in range(3000, 3010)), "wrote columnar:executor spark:executor"]
 
 
 @contextmanager

@@ -42,12 +42,15 @@ def connect(
     memory: str | None = None,
     config: Mapping[str, str] | None = None,
     create: bool = True,
+    kernel: str = "auto",
 ) -> Engine:
     """Open a warehouse, and make it if it is not there.
 
     Spark starts when it is first needed: on this machine by default, at `master` (a cluster's URL, or
     `sc://host:port` for Spark Connect), or in the session given as `spark`, which is neither changed
     nor stopped. The catalog is SQLite in the warehouse, or PostgreSQL at the URL given as `catalog`.
+    Aggregates are computed by the columnar kernel where it is proven to give what Spark gives, and by Spark
+    elsewhere; `kernel="spark"` never asks the first, `kernel="columnar"` refuses queries that need the second.
     """
     if spark is not None and (master is not None or memory is not None or config):
         raise AnabranchError(
@@ -58,7 +61,7 @@ def connect(
             next_step="Leave out one or the other.",
         )
     log = Log(warehouse, catalog, create=create)
-    options = SessionOptions(master=master, spark=spark, ui=ui, memory=memory, config=config or {})
+    options = SessionOptions(master=master, spark=spark, ui=ui, memory=memory, config=config or {}, kernel=kernel)
     return Engine(log, Session(options, log.root, prepare=register))
 
 

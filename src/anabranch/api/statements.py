@@ -183,13 +183,13 @@ class Statements:
         if isinstance(wanted.what, str):
             query = self.queries.query(self.queries.resolve(wanted.what))
             notes = [Note(**note) for note in query.stored.definition["notes"]]
-            return self._drawn(self.queries.whole_plan(query), notes)
+            return self._drawn(self.queries.whole_plan(query), notes, self.queries.kernels(query))
         asked = compile_query(wanted.what, self.queries.columns_of)
         definer, defined = self.queries.define(asked, wanted.what.source)
-        return self._drawn(definer.whole_plan(defined), defined.notes)
+        return self._drawn(definer.whole_plan(defined), defined.notes, definer.kernels(defined))
 
-    def _drawn(self, plan: Box, notes: Sequence[Note]) -> list[str]:
-        return [*draw(plan, notes), "", f"Recovery: {self.queries.recovery(plan)}"]
+    def _drawn(self, plan: Box, notes: Sequence[Note], kernels: Sequence[str]) -> list[str]:
+        return [*draw(plan, notes), "", "Kernels:", *kernels, "", f"Recovery: {self.queries.recovery(plan)}"]
 
     def _lines(self, column: str, lines: list[str]) -> DataFrame:
         return self.queries.session.spark.createDataFrame([(line,) for line in lines], f"{column} STRING")

@@ -20,9 +20,11 @@ from anabranch.diagram.boxes.lookup import Lookup
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.sort import Sort
 from anabranch.diagram.boxes.source import Source
+from anabranch.diagram.columnar.kinds import NotProven
 from anabranch.diagram.progress import sources_of
 from anabranch.diagram.stages import Leaf, boxes_of
 from anabranch.engine.answers import Answers, Kept, Version
+from anabranch.engine.columnar.pipeline import Pipeline, pipelines
 from anabranch.engine.counts import untouched
 from anabranch.engine.groups import Recipe, recipe
 from anabranch.engine.join import paired
@@ -67,8 +69,15 @@ class Analysis:
         key = self._recipe_key(box)
         if key not in self.live.recipes:
             rows = rows_below(box, lambda leaf: self.empty(leaves, leaf))
-            self.live.recipes[key] = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema)
+            made = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema)
+            self.live.recipes[key] = replace(made, columnar=self._columnar(box, made))
         return self.live.recipes[key]
+
+    def _columnar(self, box: Partials, made: Recipe) -> tuple[Pipeline, ...] | str:
+        try:
+            return pipelines(box, made, self._schema_of, self.settings)
+        except NotProven as reason:
+            return str(reason)
 
     def _recipe_key(self, box: Box) -> tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]]:
         streams = tuple(self.live.stream(name).id for name in sources_of(box))

@@ -34,6 +34,8 @@ from anabranch.engine.checks import (
     refuse_waiting,
     refuse_windows_over_running,
 )
+from anabranch.engine.kernel import KernelChoice
+from anabranch.engine.kernels import kernel_lines, refuse_others
 from anabranch.engine.key_ranges import ranged_key
 from anabranch.engine.limits import check_importance
 from anabranch.engine.live import Live, LiveQuery, Terms
@@ -83,8 +85,15 @@ class Defined:
 class Definer:
     """Analyses queries over the streams of a warehouse."""
 
-    def __init__(self, live: Live, spark: SparkSession, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        live: Live,
+        spark: SparkSession,
+        settings: Mapping[str, str],
+        kernel: KernelChoice = KernelChoice.AUTO,
+    ) -> None:
         self.live = live
+        self.kernel = kernel
         self.spark = spark
         self.settings = dict(settings)
         self.analysis = Analysis(live, spark, settings)
@@ -106,6 +115,7 @@ class Definer:
         check_importance(self.analysis, stage.rewritten.box, query)
         refuse_waiting(stage.rewritten.box, query)
         notes = (*whole.notes, *(note for s in behind for note in s.rewritten.notes), *stage.rewritten.notes)
+        refuse_others(self.kernel, self.analysis, [s.rewritten.box for s in (*behind, stage)], query)
         return Defined(query, tuple(behind), stage, notes)
 
     def _whole(self, query: Query, known: Known) -> Rewritten:
@@ -178,6 +188,11 @@ class Definer:
         said = {"text": text, "asked": codec.to_json(query.box), "notes": [asdict(note) for note in defined.notes]}
         own = replace(own, definition={**own.definition, **said}, archive=query.archive)
         return [*made, own]
+
+    def kernels(self, defined: Defined) -> list[str]:
+        """The kernel of each box, as lines for people."""
+        stages = [stage.rewritten.box for stage in (*defined.behind, defined.stage)]
+        return kernel_lines(self.kernel, self.analysis, stages)
 
     def whole_plan(self, defined: Defined) -> Box:
         """A query's diagram as it will be computed, with that of the stages behind it."""

@@ -36,6 +36,7 @@ class SessionOptions:
     ui: bool = False
     memory: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
+    kernel: str = "auto"
 
 
 class LocalDriver:

@@ -42,9 +42,14 @@ def write_buckets(
     role: Role = Role.ROWS, ordinals: bool = True, split: bool = True,
 ) -> list[Written]:  # fmt: skip
     """Write a frame with a `_bucket` column, sorted within its partitions; buckets apart unless told otherwise."""
-    task = _Task(layout, schema, tuple(extra), pane, role, ordinals, split)
+    task = BucketWriter(layout, schema, tuple(extra), pane, role, ordinals, split)
     reports = collect_reports(frame, task.reports)
     raise_reported(reports)
+    return placed(reports)
+
+
+def placed(reports: Sequence[Report]) -> list[Written]:
+    """What tasks have written, each segment with the ordinal that its rows begin with."""
     bases: defaultdict[int, int] = defaultdict(int)
     written = []
     for report in sorted(reports, key=lambda r: (r["bucket"], r["partition"], r["part"])):
@@ -57,29 +62,36 @@ def write_buckets(
 
 
 @dataclass(frozen=True)
-class _Task:
+class BucketWriter:
     """What one executor task does; small, and sent to it."""
 
     layout: SegmentLayout
     schema: Schema
-    extra: tuple[pa.Field, ...]
-    pane: int | None
-    role: Role
-    ordinals: bool
-    split: bool
+    extra: tuple[pa.Field, ...] = ()
+    pane: int | None = None
+    role: Role = Role.ROWS
+    ordinals: bool = True
+    split: bool = True
 
     def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         context = TaskContext.get()
         assert context is not None
-        fields = [pa.field(f.name, f.arrow.type) for f in self.schema] + list(self.extra)
         for part, chunk in enumerate(chunks(batches, self.layout.most_rows)):
-            table = chunk.cast(pa.schema(fields))
-            numbers = pc.cast(table["_bucket"], pa.int64()).to_numpy()
-            if not self.split:
-                numbers = np.zeros_like(numbers)
-            for bucket in np.unique(numbers).tolist():
-                rows = table if numbers[0] == numbers[-1] else table.filter(pa.array(numbers == bucket))
-                yield {**self._write(rows), "bucket": bucket, "partition": context.partitionId(), "part": part}
+            for report in self.written(chunk):
+                yield {**report, "partition": context.partitionId(), "part": part}
+
+    def written(self, rows: pa.Table) -> Iterator[Report]:
+        """Write rows, the buckets in them apart."""
+        if not rows.num_rows:
+            return
+        fields = [pa.field(f.name, f.arrow.type) for f in self.schema] + list(self.extra)
+        table = rows.cast(pa.schema(fields))
+        numbers = pc.cast(table["_bucket"], pa.int64()).to_numpy()
+        if not self.split:
+            numbers = np.zeros_like(numbers)
+        for bucket in np.unique(numbers).tolist():
+            some = table if numbers[0] == numbers[-1] else table.filter(pa.array(numbers == bucket))
+            yield {**self._write(some), "bucket": bucket}
 
     def _write(self, table: pa.Table) -> Report:
         rows = numbered(table, 0) if self.ordinals else table

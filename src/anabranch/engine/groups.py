@@ -12,8 +12,9 @@ Each takes the columns by which to group beside the keys: panes, windows, bucket
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
@@ -24,6 +25,9 @@ from anabranch.engine.guard import FAILED, NO_GUARD, Guard
 from anabranch.engine.relation import Relation, listed, quoted
 from anabranch.engine.rows import mapped
 from anabranch.model.window import Window
+
+if TYPE_CHECKING:
+    from anabranch.engine.columnar.pipeline import Pipeline
 
 # How many arguments are computed for each row; those after them are constants.
 _CONSTANTS = {"apply": -3, "top": 1, "percentile": 1, "approx_percentile": 1, "approx_count_distinct": 1}
@@ -38,6 +42,13 @@ class Recipe:
 
     lowered: Lowered
     ties: tuple[str, ...]  # the columns that order rows of one instant, for first and last
+    types: Mapping[str, str] = field(default_factory=dict)  # of keys and arguments
+    columnar: tuple[Pipeline, ...] | str = "not looked at"  # how the columnar kernel does it, or why it does not
+
+
+def arguments(calls: Sequence[Call]) -> list[Named]:
+    """What is computed for each row, for all calls together."""
+    return list(_arguments(calls)[0].values())
 
 
 def _arguments(calls: Sequence[Call]) -> tuple[dict[str, Named], dict[str, list[str]]]:
@@ -104,7 +115,8 @@ def recipe(
         for constant in call.arguments[_CONSTANTS.get(call.function, len(call.arguments)) :]:
             kind = schema_of(f"SELECT ({constant.text}) AS c")["c"].dataType
             found[call.name].append(Argument("", kind, constant.text))
-    return Recipe(lower(calls, found, "_ties"), ties)
+    types = {name: kind.simpleString() for name, kind in made.items()}
+    return Recipe(lower(calls, found, "_ties"), ties, types)
 
 
 def partial(rows: Relation, lowered: Lowered, by: Sequence[str], keys: Sequence[str]) -> Relation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +35,7 @@ from anabranch.engine.rows import lower_linear
 from anabranch.log.buckets import Bounds
 from anabranch.log.reading import ReadPlan
 from anabranch.log.segments import SegmentLayout
+from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, Role
 from anabranch.model.schema import Schema
 
@@ -42,6 +44,26 @@ SMALL = 200_000
 
 # Rows that a query has set aside: as they came, in JSON, and why.
 QUARANTINE = Schema.parse({"row": "STRING", "_reason": "STRING"}, "quarantine")
+
+
+class KernelChoice(StrEnum):
+    """What the caller wants; `columnar` refuses queries whose aggregates are not proven there."""
+
+    AUTO = "auto"
+    SPARK = "spark"
+    COLUMNAR = "columnar"
+
+    @classmethod
+    def parse(cls, text: str) -> KernelChoice:
+        if text not in list(cls):
+            raise AnabranchError(
+                "BAD_ARGUMENT",
+                place="connect(), kernel=",
+                need=f"one of {', '.join(cls)}",
+                got=repr(text),
+                next_step="Leave it out to let each box run where it is fastest.",
+            )
+        return cls(text)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ from anabranch.diagram.query import Query
 from anabranch.diagram.sql.source_text import SourceText
 from anabranch.diagram.taxonomy import Verdict, recovery_of
 from anabranch.engine.advance import Advanced, Advancer
+from anabranch.engine.analysis import Analysis
 from anabranch.engine.define import Defined, Definer, with_stages
 from anabranch.engine.ignored import count_ignored, ignored_rows
+from anabranch.engine.kernels import kernel_lines
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused
 from anabranch.engine.pieces import Cursor, Pieces
@@ -53,7 +55,7 @@ class Queries:
 
     def _define(self, queries: Sequence[Query], source: SourceText) -> tuple[Definer, list[Defined]]:
         settings = self.session.query_settings()
-        definer = Definer(Live(self.log), self.session.apart(settings), settings)
+        definer = Definer(Live(self.log), self.session.apart(settings), settings, self.session.kernel)
         try:
             return definer, [definer.define(query) for query in queries]
         except ExpressionRefused as refused:
@@ -87,6 +89,12 @@ class Queries:
     def whole_plan(self, query: LiveQuery) -> Box:
         """A query's diagram as it is computed, with that of the stages behind it."""
         return _whole(Live(self.log), query)
+
+    def kernels(self, query: LiveQuery) -> list[str]:
+        """The kernel of each box of a query and of the stages behind it, as lines for people."""
+        live = Live(self.log, self.advancer.recipes)
+        analysis = Analysis(live, self.session.apart(query.settings), query.settings)
+        return kernel_lines(self.session.kernel, analysis, [stage.plan for stage in live.stages_of(query)])
 
     def recovery(self, box: Box) -> Verdict:
         """How a diagram recovers, with those of the queries whose answers it reads."""

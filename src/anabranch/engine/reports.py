@@ -6,6 +6,7 @@ therefore reports the error instead, and the driver raises it.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +24,7 @@ def collect_reports(frame: DataFrame, task: Task) -> list[Report]:
     """Run a task over the partitions of a frame and gather what it reports."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _spare_the_collector()
         try:
             for report in task(batches):
                 yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})
@@ -30,6 +32,16 @@ def collect_reports(frame: DataFrame, task: Task) -> list[Report]:
             yield pa.RecordBatch.from_pydict({"report": [json.dumps({"error": error.parts()})]})
 
     return [json.loads(row.report) for row in frame.mapInArrow(run, "report STRING").collect()]
+
+
+def _spare_the_collector() -> None:
+    """What a worker has loaded stays loaded: Spark's collection after every task need not look at it again.
+
+    Measured: with pandas, Arrow and DuckDB in a worker it is half of what an empty task takes.
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 def chunks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.Table]:

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.engine import exact, functions
 from anabranch.engine.driver import LocalDriver, SessionOptions
+from anabranch.engine.kernel import KernelChoice
 from anabranch.model.errors import AnabranchError
 
 _CONNECT = "sc://"
@@ -58,6 +59,7 @@ class Session:
         self, options: SessionOptions, root: Path, prepare: Callable[[SparkSession], None] | None = None
     ) -> None:
         self._options = options
+        self.kernel = KernelChoice.parse(options.kernel)
         self._prepare = prepare  # what else a session of ours is to know
         self._root = root
         self._spark: SparkSession | None = None

@@ -40,6 +40,7 @@ from anabranch.engine.kernel import (
     failed_rows,
     prepare_partials,
 )
+from anabranch.engine.kernels import compute_partials
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
 from anabranch.engine.relation import Leaves, Relation
@@ -152,9 +153,9 @@ class Step:
         if not any(feed.plan.segments for feed in feeds.values()):
             return []
         state = self._state(store.stored.stream_id)
-        kernel = SparkKernel(self.session.apart(store.settings), self.log.root)
-        with Leaves(kernel.spark) as leaves:
-            recipe = Analysis(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
+        spark = self.session.apart(store.settings)
+        with Leaves(spark) as leaves:
+            recipe = Analysis(self.live, spark, store.settings).recipe_of(leaves, store.box)
         again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
         history = {leaf: self.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
         oldest = self.oldest(store, store.box) if again else None
@@ -165,7 +166,7 @@ class Step:
         job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history,
                          oldest=oldest, ignored=ignored)  # fmt: skip
         try:
-            done = kernel.partials(job)
+            done = compute_partials(self.session.kernel, spark, self.log.root, job)
         except Exception as error:
             guard = Guard(store.on_error)
             if not guard.on or not is_query_error(error):

@@ -27,6 +27,7 @@ from anabranch.engine.changes import ORDER, Emission
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.kept import Shelf
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel
+from anabranch.engine.kernels import compute_partials
 from anabranch.engine.live import Live, LiveQuery, LiveStore
 from anabranch.engine.mistakes import is_query_error, quietly
 from anabranch.engine.paths import literal_path
@@ -158,17 +159,17 @@ class Tentative:
 
     def _reduce_item(self, store: LiveStore, source: str, item: OverlayItem) -> None:
         state = self.log.stream_by_id(store.stored.stream_id)
-        kernel = SparkKernel(self.session.apart(store.settings), self.log.root)
+        spark = self.session.apart(store.settings)
         feeds: dict[Leaf, Feed] = {
             leaf: self._feed(leaf, (item,) if leaf.stream == source else ())
             for leaf in leaves_of(store.box)
             if isinstance(leaf, Source)
         }
-        with Leaves(kernel.spark) as leaves:
-            recipe = Analysis(self.live, kernel.spark, store.settings).recipe_of(leaves, store.box)
+        with Leaves(spark) as leaves:
+            recipe = Analysis(self.live, spark, store.settings).recipe_of(leaves, store.box)
         with self.log.intents.lasting(state.id) as intent:
             job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.log.layout(state, intent))
-            written = [w.segment for w in kernel.partials(job).partials]
+            written = [w.segment for w in compute_partials(self.session.kernel, spark, self.log.root, job).partials]
             self.log.overlays.add_derived(self.lease, state.id, item, self.log.entry_point, written, intent.id)
 
     def _feed(self, leaf: Source, items: Sequence[OverlayItem]) -> Feed:

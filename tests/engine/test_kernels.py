@@ -1,0 +1,181 @@
+"""Two kernels, one meaning: which of them computes what, and what happens where one cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from anabranch.engine import kernels
+from anabranch.engine.columnar.kernel import ColumnarKernel, Declined
+from anabranch.engine.kernel import PartialJob, PartialsWritten, SparkKernel
+from anabranch.model.errors import AnabranchError
+from tests.engine.test_queries import at, rows
+
+Open = Callable[[str], ab.Engine]
+SUMS = """CREATE STREAM sums AS SELECT k, count(*) AS c, sum(CAST(v AS INT)) AS s, cq_close(*) AS t
+    FROM s <SLICES '1 minute'> WHERE v IS NOT NULL GROUP BY k"""
+
+
+@pytest.fixture
+def open_with(tmp_path: Path) -> Iterator[Open]:
+    """An engine with a kernel, over a warehouse of its own, with a stream in it."""
+    with ExitStack() as opened:
+
+        def open_one(kernel: str) -> ab.Engine:
+            engine = opened.enter_context(ab.connect(tmp_path / kernel, kernel=kernel))
+            engine.sql("CREATE STREAM s (k STRING, v STRING, ts TIMESTAMP) EVENT TIME ts")
+            return engine
+
+        yield open_one
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that have done jobs, in order; those that declined, with the reason."""
+    found: list[str] = []
+    for kernel in (ColumnarKernel, SparkKernel):
+        _watch(kernel, found, monkeypatch)
+    return found
+
+
+def _watch(kernel: type[ColumnarKernel] | type[SparkKernel], found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = kernel.partials
+
+    def partials(self: ColumnarKernel | SparkKernel, job: PartialJob) -> PartialsWritten:
+        try:
+            made = real(self, job)  # type: ignore[arg-type]
+        except Declined as reason:
+            found.append(f"declined: {reason}")
+            raise
+        found.append(kernel.name)
+        return made
+
+    monkeypatch.setattr(kernel, "partials", partials)
+
+
+def kernels_said(engine: ab.Engine, statement: str) -> list[str]:
+    drawn = engine.sql(f"EXPLAIN {statement}")
+    assert drawn is not None
+    lines = [row.plan for row in drawn.collect()]
+    begin = lines.index("Kernels:") + 1
+    return [line.strip() for line in lines[begin : lines.index("", begin)]]
+
+
+def table(engine: ab.Engine, name: str) -> list[tuple[object, ...]]:
+    return sorted((tuple(row) for row in engine.table(name).collect()), key=repr)
+
+
+def test_both_say_the_same(open_with: Open, done: list[str]) -> None:
+    answers = []
+    for kernel in ("spark", "columnar"):
+        engine = open_with(kernel)
+        engine.sql(SUMS)
+        stream = engine.stream("s")
+        stream.append(rows(0.5, 1.5) + rows(0.6, k=None) + rows(0.7, v="-3", k=""))
+        engine.advance()
+        stream.append(rows(0.1, 2.5, 0.2, v="5"))
+        engine.advance()
+        answers.append((table(engine, "sums"), [tuple(r)[:5] for r in engine.changes("sums").collect()]))
+    assert answers[0] == answers[1]
+    assert done == ["spark", "spark", "columnar", "columnar"]
+
+
+def test_derived_streams_and_unions(open_with: Open, done: list[str]) -> None:
+    """What a query says, deletions and all, goes through the same kernel."""
+    answers = []
+    for kernel in ("spark", "auto"):
+        engine = open_with(kernel)
+        engine.sql("CREATE STREAM s2 (v STRING, k STRING, ts TIMESTAMP) EVENT TIME ts")
+        engine.sql("""CREATE STREAM counts AS SELECT k, count(*) AS c, cq_close(*) AS t
+            FROM s <SLICES '1 minute'> GROUP BY k REVISE WHEN old.c <> new.c""")
+        engine.sql(
+            "CREATE STREAM of_counts AS SELECT c % 2 AS odd, sum(c) AS s, count(*) AS n FROM counts GROUP BY odd"
+        )
+        engine.sql("""CREATE STREAM both AS SELECT k, count(*) AS n, max(v) AS most FROM (
+            SELECT k, v FROM s WHERE k <> 'z' UNION ALL SELECT k, v FROM s2) AS u GROUP BY k""")
+        for step in ([0.5, 1.5, 1.6], [0.1, 2.5], [0.2, 3.5]):
+            engine.stream("s").append(rows(*step))
+            engine.stream("s2").append([("9", "b", at(minute)) for minute in step])
+            engine.advance()
+        answers.append([table(engine, name) for name in ("counts", "of_counts", "both")])
+    assert answers[0] == answers[1]
+    assert "columnar" in done
+
+
+def test_explain_says_which_and_why(open_with: Open) -> None:
+    engine = open_with("auto")
+    both = "CREATE STREAM q AS SELECT k, sum(v) AS s FROM (SELECT k, length(v) AS v FROM s) AS l GROUP BY k"
+    assert kernels_said(engine, both) == [
+        "Partials in all of time by k: columnar, with the boxes below it", "all other boxes: spark",
+    ]  # fmt: skip
+    odd = "CREATE STREAM q AS SELECT soundex(k) AS x, count(*) AS c FROM s GROUP BY soundex(k)"
+    assert kernels_said(engine, odd)[0] == "Partials in all of time by soundex(k): spark, because of SOUNDEX(k)"
+    assert kernels_said(engine, "CREATE STREAM q AS SELECT k FROM s") == ["all boxes: spark"]
+    engine.sql(SUMS)
+    assert kernels_said(engine, "sums")[0].endswith("columnar, with the boxes below it")
+
+
+def test_a_row_that_fails_is_told_by_spark(open_with: Open, done: list[str]) -> None:
+    halts = []
+    for kernel in ("spark", "auto"):
+        engine = open_with(kernel)
+        engine.sql(SUMS)
+        engine.stream("s").append(rows(0.5, v="1") + rows(0.6, v="many"))
+        assert engine.advance().halted == ("sums",)
+        halts.append(engine.halted()["sums"])
+    assert halts[0] == halts[1]
+    assert '"v":"many"' in str(halts[0])
+    assert done[-1].startswith("declined: ")
+
+
+def test_what_spark_alone_reads(open_with: Open, done: list[str], tmp_path: Path) -> None:
+    """Files of text, deletions, and rows in compacted segments."""
+    engine = open_with("auto")
+    engine.sql(SUMS)
+    stream = engine.stream("s")
+    (tmp_path / "rows.jsonl").write_text('{"k": "a", "v": "4", "ts": "2026-01-01T00:00:30Z"}\n')
+    stream.load(tmp_path / "rows.jsonl")
+    engine.advance()
+    assert done == ["declined: files of json, or in local times", "spark"]
+    stream.append([{**rows(0.5, v="4")[0], "_change_type": "delete"}])
+    engine.advance()
+    assert done[2:] == ["declined: deletions from a stream without a key", "spark"]
+
+
+def test_compacted_segments(open_with: Open, done: list[str]) -> None:
+    engine = open_with("auto")
+    stream = engine.stream("s")
+    for minute in range(6):
+        stream.append(rows(minute, v=str(minute)))
+    stream.compact()
+    engine.sql(SUMS)
+    engine.advance()
+    assert done == ["columnar"]
+    assert [row[2] for row in table(engine, "sums")] == [0, 1, 2, 3, 4]
+
+
+def test_the_columnar_kernel_alone(open_with: Open) -> None:
+    engine = open_with("columnar")
+    with pytest.raises(AnabranchError) as caught:
+        engine.sql("CREATE STREAM q AS SELECT soundex(k) AS x, count(*) AS c FROM s GROUP BY soundex(k)")
+    assert caught.value.id == "NOT_SUPPORTED"
+    assert caught.value.got == "SOUNDEX(k)"
+    assert [state.name for state in engine._log.streams()] == ["s"]
+    with pytest.raises(AnabranchError) as caught:
+        open_with("fast")
+    assert (caught.value.id, caught.value.got) == ("BAD_ARGUMENT", "'fast'")
+
+
+def test_without_duckdb(open_with: Open, done: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "installed", lambda: False)
+    engine = open_with("auto")
+    engine.sql(SUMS)
+    assert "not installed" in kernels_said(engine, "sums")[0]
+    engine.stream("s").append(rows(0.5, 1.5))
+    engine.advance()
+    assert done == ["spark"]
+    assert len(table(engine, "sums")) == 1
