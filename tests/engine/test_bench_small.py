@@ -31,7 +31,7 @@ def test_late(warm_spark: Any) -> None:
     assert len(report["claims"]) == 4
     assert all(claim["holds"] for claim in report["claims"])
     by_title = {row["contestant"]: row for row in report["rows"]}
-    assert len(by_title) == 6
+    assert len(by_title) == 7
     for title, row in by_title.items():
         faults = row["rows dropped"] + row["windows wrong"] + row["windows missing"]
         assert (faults > 0) == ("10 min watermark" in title), row

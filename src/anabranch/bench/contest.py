@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,9 +30,10 @@ from anabranch.bench.impressions import COLUMNS, KEPT, Impressions
 from anabranch.bench.judge import Verdict, judged, write_truth
 from anabranch.bench.memory import PeakMemory
 from anabranch.bench.ours import counting
-from anabranch.bench.structured import Micro, said
+from anabranch.bench.structured import Micro, counted, said
 
 FILES_A_BATCH = 4
+_READS = 3
 _WARM_SHARE = 5  # one file in so many warms the contestant up
 
 Tell = Callable[[int, int], None]
@@ -42,7 +44,18 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.reading: float | None = None
         self.memory = PeakMemory()
+
+    def read(self, table: Callable[[], pa.Table]) -> pa.Table:
+        """Read an answer to its end, several times, and note what that usually takes."""
+        took = []
+        for _ in range(_READS):
+            begin = time.perf_counter()
+            found = table()
+            took.append(time.perf_counter() - begin)
+        self.reading = statistics.median(took)
+        return found
 
     def __enter__(self) -> Self:
         self.memory.__enter__()
@@ -64,14 +77,14 @@ def _one_by_one(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) ->
     with counting(place / "warehouse") as job:
         with watch:
             job.one_by_one(data.groups(FILES_A_BATCH), tell)
-        return [job.table(), job.replayed()]
+        return [watch.read(job.table), job.replayed()]
 
 
 def _catching_up(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) -> Sequence[pa.Table]:
     with counting(place / "warehouse") as job:
         with watch:
             job.catching_up(data.groups(FILES_A_BATCH))
-        return [job.table(), job.replayed()]
+        return [watch.read(job.table), job.replayed()]
 
 
 def _structured(mode: str, watermark: str, files_a_batch: int | None) -> Run:
@@ -101,6 +114,16 @@ def _alone(data: Impressions, directory: Path) -> Path:
     return directory
 
 
+def _batch(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) -> Sequence[pa.Table]:
+    """What it takes to ask Spark anew: one batch over the raw files, to the end as Arrow."""
+    with connect(place / "spark") as engine:
+        session = engine.spark
+        with watch:
+            answer = watch.read(lambda: counted(session, data.paths, KEPT).toArrow())
+        watch.seconds = watch.reading or watch.seconds
+        return [answer]
+
+
 def _duckdb(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) -> Sequence[pa.Table]:
     target = place / "truth.parquet"
     with watch:
@@ -118,6 +141,7 @@ class Contestant:
 
 CONTESTANTS: Mapping[str, Contestant] = {
     "duckdb": Contestant("DuckDB over the finished files, the limit", _duckdb, spark=False),
+    "batch": Contestant("Spark, one batch over the finished files", _batch),
     "ours": Contestant(f"anabranch, {FILES_A_BATCH} files a bucket", _one_by_one, ours=True),
     "ours-train": Contestant("anabranch, catching up", _catching_up, ours=True),
     "append": Contestant(
@@ -141,6 +165,7 @@ class Outcome:
     seconds: float
     memory: int | None
     verdict: Verdict
+    reading: float | None = None  # what it takes to read the finished table
 
 
 def run_here(name: str, data: Impressions, truth: str, place: Path, tell: Tell, *, warm: bool) -> Outcome:
@@ -156,7 +181,8 @@ def run_here(name: str, data: Impressions, truth: str, place: Path, tell: Tell, 
         (place / "race").mkdir()
         watch = Stopwatch()
         answers = contestant.run(data, place / "race", watch, tell)
-    return Outcome(watch.seconds, watch.memory.bytes, _worst([judged(truth, answer) for answer in answers]))
+    verdict = _worst([judged(truth, answer) for answer in answers])
+    return Outcome(watch.seconds, watch.memory.bytes, verdict, watch.reading)
 
 
 def _worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -184,7 +210,7 @@ def run_apart(name: str, data: Impressions, truth: str, place: Path, tell: Tell)
         complaints.seek(0)
         if child.returncode != 0 or found is None:
             raise RuntimeError(f"{name} ended with {child.returncode}:\n{complaints.read()[-4000:]}")
-    return Outcome(found["seconds"], found["memory"], Verdict(**found["verdict"]))
+    return Outcome(found["seconds"], found["memory"], Verdict(**found["verdict"]), found["reading"])
 
 
 def _say(message: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ was said last of a window counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,13 @@ class Micro:
         counted = [F.count("*").alias("c"), F.sum("price").alias("s")]
         groups = rows.groupBy("campaign", F.window("ts", "1 minute")).agg(*counted)
         return groups.selectExpr("campaign", "unix_micros(window.start) DIV 60000000 AS w", "c", "s")
+
+
+def counted(spark: SparkSession, paths: Sequence[str], kept: str) -> DataFrame:
+    """The same counts as a batch."""
+    rows = _session(spark).read.parquet(*paths).where(f"kind = '{kept}'")
+    groups = rows.groupBy("campaign", F.expr("unix_micros(ts) DIV 60000000").alias("w"))
+    return groups.agg(F.count("*").alias("c"), F.sum("price").alias("s"))
 
 
 def _session(spark: SparkSession) -> SparkSession:

@@ -61,6 +61,15 @@ def difference(
     return Relation(sql, (*ORDER, "_change_type", "_of", "_event_time"), rows.columns)
 
 
+def first_said(rows: Relation, bucket: int) -> Relation:
+    """The changes of a bucket before which nothing was said: every row is new, and nothing has to be compared."""
+    made = {"_bucket": f"{bucket}L", "_at": "_event_time", "_id": "_id", "_rank": "1",
+            "_change_type": f"'{ChangeType.INSERT}'", "_of": OF_GROUP, "_event_time": "_event_time"}  # fmt: skip
+    carried = ", ".join(f"{sql} AS {name}" for name, sql in made.items())
+    columns = "".join(f", {quoted(name)}" for name in rows.columns)
+    return Relation(f"SELECT {carried}{columns} FROM {rows.source}", tuple(made), rows.columns)
+
+
 def comparable(value: str, kind: T.DataType) -> str:
     """A value in a form that can be compared and ordered: maps as their entries, in order."""
     if not has_map(kind):

@@ -28,7 +28,7 @@ from anabranch.diagram.reach import EVERYTHING, Interval, dirty, needed
 from anabranch.diagram.stages import Leaf, boxes_of
 from anabranch.engine import settle
 from anabranch.engine.answers import NOTHING_SAID, Answers, Kept, Version
-from anabranch.engine.changes import OF_GROUP, ORDER, Emission, difference, first_closed
+from anabranch.engine.changes import OF_GROUP, ORDER, Emission, difference, first_closed, first_said
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, SETTINGS, Guard
 from anabranch.engine.kept import Choice, Shelf
@@ -173,7 +173,8 @@ def _difference(
     state = step.log.stream_by_id(query.stored.stream_id)
     with Leaves(spark) as leaves:
         shelf = Shelf(step.log, step.live, query, leaves)
-        alone = _only_fresh_matter(step, query, compared)
+        new = _says_first(query, compared, guard)
+        alone = not new and _only_fresh_matter(step, query, compared)
         choices = {}
         for box, panes in ranges.items():
             fresh = step.fresh_segments(query, box)
@@ -184,13 +185,16 @@ def _difference(
             read = shelf.read(box, choices[box], together=few)
             if not alone:
                 return read
-            new = step.fresh_segments(query, box)
+            fresh = step.fresh_segments(query, box)
             # Reading is spread over tasks; what concerns the new groups is little, and exchanged once.
-            little = not few and sum(s.rows for s in new) < SMALL
-            return replace(read, fresh=shelf.fresh(box, choices[box], new), together=little)
+            little = not few and sum(s.rows for s in fresh) < SMALL
+            return replace(read, fresh=shelf.fresh(box, choices[box], fresh), together=little)
 
-        answers = Answers(compared.versions, kept, shelf.recipe, guard)
-        changes = changes_between(answers, query, compared.emissions, state.spec.schema)
+        answers = Answers(compared.versions[1:] if new else compared.versions, kept, shelf.recipe, guard)
+        if new:
+            changes = first_said(answers.lower(query.plan), compared.emissions[0].bucket)
+        else:
+            changes = changes_between(answers, query, compared.emissions, state.spec.schema)
         if query.limits.when is not None or compared.whole:
             before = last_said(step.log, leaves, query, compared.changed)
             first = compared.emissions[0].bucket if compared.whole else None
@@ -264,6 +268,13 @@ def closes_of(query: LiveQuery, versions: Sequence[Version]) -> list[int | None]
     if top is None or top.window is None:
         return None
     return [progress_into(top, version.progress) for version in versions]
+
+
+def _says_first(query: LiveQuery, compared: Comparison, guard: Guard) -> bool:
+    """Whether all that there is to say is new: a query's first bucket, with one result for each group."""
+    only = compared.versions[0] is NOTHING_SAID and len(compared.versions) == 2
+    many = any(isinstance(box, Explode) for box in boxes_of(query.plan))
+    return only and not (many or compared.whole or guard.on or query.limits.when)
 
 
 def _only_fresh_matter(step: Step, query: LiveQuery, compared: Comparison) -> bool:
