@@ -56,6 +56,20 @@ def test_revise(warm_spark: Any) -> None:
     assert [claim["ours"] for claim in report["claims"]] == [0, 0, 0, 0]
 
 
+@pytest.mark.proof
+def test_nexmark(warm_spark: Any) -> None:
+    report = report_of("nexmark")
+    assert report["name"] == "nexmark"
+    names = ["q0", "q1", "q2", "q3", "q4", "q5", "q7", "q8", "q9", "q17", "q18"]
+    assert [row["query"].split(",")[0] for row in report["rows"]] == names
+    assert [claim["claim"] for claim in report["claims"]] == [f"{n}: rows that differ from a batch" for n in names]
+    assert [claim["ours"] for claim in report["claims"]] == [0] * len(names)
+    for row in report["rows"]:
+        assert row["answers"] > 0, "a query that says nothing shows nothing"
+        none = row["Structured Streaming"].startswith("n/a")
+        assert row["its rows that differ"] == ("n/a" if none else 0), row
+
+
 @pytest.fixture
 def impressions(tmp_path: Path) -> Impressions:
     return made(tmp_path, 6_000, 4, lambda done, of: None)

@@ -32,7 +32,7 @@ class Micro:
 
     def start(self, spark: SparkSession, files: str, place: Path) -> StreamingQuery:
         """Begin to process the files that are there and were not processed before; it ends by itself."""
-        writer = self._counts(_session(spark), files).writeStream.outputMode(self.mode)
+        writer = self._counts(plain_session(spark), files).writeStream.outputMode(self.mode)
         writer = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True)
         if self.mode == "append":
             return writer.format("parquet").start(str(place / "said"))
@@ -50,7 +50,7 @@ class Micro:
         return groups.selectExpr("campaign", "unix_micros(window.start) DIV 60000000 AS w", "c", "s")
 
 
-def _session(spark: SparkSession) -> SparkSession:
+def plain_session(spark: SparkSession) -> SparkSession:
     """Spark's own settings, not the engine's."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
