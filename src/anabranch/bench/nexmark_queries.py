@@ -85,7 +85,7 @@ _Q4 = Query(
         ON a.id = b.auction AND b.ts BETWEEN a.ts AND a.expires GROUP BY a.id, a.category)
     GROUP BY category
     """,
-    why_none="no running aggregate over a join",
+    why_none="no aggregate over a running one",
 )
 
 # A result stands at the last instant of its window, so the windows that end together are one slice of results, and
@@ -166,6 +166,14 @@ _Q8 = Query(
 
 _Q9_COLUMNS = """a.id, a.item_name, a.description, a.initial_bid, a.reserve, a.ts, a.expires, a.seller, a.category,
         a.extra, b.auction, b.bidder, b.price, b.ts AS bid_ts, b.extra AS bid_extra"""
+# The same, as the highest of all pairs; of equal prices the first bid.
+_Q9_RIVAL = f"""
+    SELECT won.* FROM (
+        SELECT max_by(struct(*), struct(price, -unix_micros(bid_ts))) AS won FROM (
+            SELECT {_Q9_COLUMNS}
+            FROM {{auction}} AS a JOIN {{bid}} AS b ON a.id = b.auction AND b.ts BETWEEN a.ts AND a.expires)
+        GROUP BY id)
+"""
 _Q9_RANK = "row_number() OVER (PARTITION BY id ORDER BY price DESC, bid_ts)"
 _Q9 = Query(
     "q9",
@@ -185,7 +193,7 @@ _Q9 = Query(
             FROM {{auction}} AS a JOIN {{bid}} AS b ON a.id = b.auction AND b.ts BETWEEN a.ts AND a.expires))
     WHERE place = 1
     """,
-    why_none="no first rows of groups over a join",
+    Rival(_UPDATE, _Q9_RIVAL, key=("id",)),
 )
 
 _Q17_SELECT = """
