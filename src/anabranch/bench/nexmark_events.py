@@ -27,8 +27,8 @@ LATE_SHARE = 0.05
 LATEST_US = 60 * SECOND_US
 OPEN_US = 20 * SECOND_US  # no auction is open for longer
 
-# Of so many events in a row, so many are people, and so many auctions.
-_ROUND, _PEOPLE, _AUCTIONS = 50, 1, 3
+# Of so many events in a row one is a person, and so many are auctions.
+_ROUND, _AUCTIONS = 50, 3
 _FIRST_ID = 1_000
 _ACTIVE_PEOPLE = 1_000
 _HOT = 20  # one of so many in a row is the hot one, until the next such one comes
@@ -117,12 +117,12 @@ def in_order_of_arrival(events: int, a_second: int) -> np.ndarray:
 def kind_of(numbers: np.ndarray) -> np.ndarray:
     """The stream of each event."""
     place = numbers % _ROUND
-    return np.select([place < _PEOPLE, place < _PEOPLE + _AUCTIONS], ["person", "auction"], "bid")
+    return np.select([place < 1, place < 1 + _AUCTIONS], ["person", "auction"], "bid")
 
 
 def of_stream(stream: str, number: int) -> int:
     """The first event of a stream in the round that a number belongs to."""
-    return number // _ROUND * _ROUND + {"person": 0, "auction": _PEOPLE, "bid": _PEOPLE + _AUCTIONS}[stream]
+    return number // _ROUND * _ROUND + {"person": 0, "auction": 1, "bid": 1 + _AUCTIONS}[stream]
 
 
 def table(stream: str, numbers: np.ndarray, a_second: int) -> pa.Table:
@@ -186,14 +186,15 @@ def _bids(n: np.ndarray, a_second: int) -> pa.Table:
 
 
 def _last_person(n: np.ndarray) -> np.ndarray:
-    """How many people came before the last one, or were that one."""
-    return n // _ROUND * _PEOPLE + np.minimum(n % _ROUND, _PEOPLE - 1)
+    """The last person who has come, counted from 0: each round begins with one."""
+    last: np.ndarray = n // _ROUND
+    return last
 
 
 def _last_auction(n: np.ndarray) -> np.ndarray:
-    """The same of auctions; before the first one it is taken for the first."""
-    in_round = np.clip(n % _ROUND - _PEOPLE, -1, _AUCTIONS - 1)
-    return np.maximum(n // _ROUND * _AUCTIONS + in_round, 0)
+    """The last auction, in the same way; before there is one it is taken for the first."""
+    last: np.ndarray = n // _ROUND * _AUCTIONS + np.minimum(n % _ROUND, _AUCTIONS) - 1
+    return np.maximum(last, 0)
 
 
 def _person(n: np.ndarray, salt: int) -> np.ndarray:
@@ -236,7 +237,8 @@ def _below(n: np.ndarray, salt: int, limit: int | np.ndarray) -> np.ndarray:
 
 def _share(n: np.ndarray, salt: int) -> np.ndarray:
     """A number from 0 up to 1 for each event."""
-    return (_hash(n, salt) >> np.uint64(11)) * 2.0**-53
+    share: np.ndarray = (_hash(n, salt) >> np.uint64(11)) * 2.0**-53
+    return share
 
 
 def _hash(n: np.ndarray, salt: int) -> np.ndarray:
