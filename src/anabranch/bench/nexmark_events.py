@@ -193,8 +193,8 @@ def _last_person(n: np.ndarray) -> np.ndarray:
 
 def _last_auction(n: np.ndarray) -> np.ndarray:
     """The last auction, in the same way; before there is one it is taken for the first."""
-    last: np.ndarray = n // _ROUND * _AUCTIONS + np.minimum(n % _ROUND, _AUCTIONS) - 1
-    return np.maximum(last, 0)
+    last: np.ndarray = np.maximum(n // _ROUND * _AUCTIONS + np.minimum(n % _ROUND, _AUCTIONS) - 1, 0)
+    return last
 
 
 def _person(n: np.ndarray, salt: int) -> np.ndarray:
@@ -232,7 +232,8 @@ def _instants(micros: np.ndarray) -> pa.Array:
 
 def _below(n: np.ndarray, salt: int, limit: int | np.ndarray) -> np.ndarray:
     """A whole number below a limit for each event."""
-    return (_hash(n, salt) % np.asarray(limit, "uint64")).astype("int64")
+    found: np.ndarray = _hash(n, salt) % np.asarray(limit, "uint64")
+    return found.astype("int64")
 
 
 def _share(n: np.ndarray, salt: int) -> np.ndarray:
