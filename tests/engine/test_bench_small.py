@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from anabranch.bench.contest import run_apart
 from anabranch.bench.impressions import HOUR_US, KEPT, LENGTH_US, START_US, Impressions, arrivals, made
 from anabranch.bench.judge import Verdict, judged, write_truth
+from anabranch.bench.nexmark import differing
 from anabranch.cli import main as cli
 
 
@@ -104,6 +105,16 @@ def test_the_judge_sees_every_fault(impressions: Impressions, tmp_path: Path) ->
     assert judged(truth, pa.concat_tables([other, right.slice(1)])) == Verdict(windows, 0, 1, 0)
     stranger = right.slice(0, 1).set_column(1, "w", pa.array([7], pa.int64()))
     assert judged(truth, pa.concat_tables([right, stranger])) == Verdict(windows, 0, 1, 0)
+
+
+def test_rows_too_few_and_too_many_are_counted(warm_spark: Any) -> None:
+    truth, none = (
+        warm_spark.createDataFrame(rows, "a INT, b STRING") for rows in ([(1, "x"), (1, "x"), (2, None)], [])
+    )
+    once = warm_spark.createDataFrame([(1, "x"), (2, None)], "a INT, b STRING")
+    twice = warm_spark.createDataFrame([(2, None), (1, "x"), (1, "x"), (2, None), (3, "z")], "a INT, b STRING")
+    assert differing(truth, [truth, once, twice, none]) == (3, [0, 1, 2, 3])
+    assert differing(none, [none, once]) == (0, [0, 2])
 
 
 def test_a_contestant_in_a_process_of_its_own(impressions: Impressions, tmp_path: Path) -> None:
