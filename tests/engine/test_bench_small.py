@@ -108,12 +108,12 @@ def test_the_judge_sees_every_fault(impressions: Impressions, tmp_path: Path) ->
 
 
 def test_rows_too_few_and_too_many_are_counted(warm_spark: Any) -> None:
-    truth, none = (
-        warm_spark.createDataFrame(rows, "a INT, b STRING") for rows in ([(1, "x"), (1, "x"), (2, None)], [])
-    )
-    once = warm_spark.createDataFrame([(1, "x"), (2, None)], "a INT, b STRING")
-    twice = warm_spark.createDataFrame([(2, None), (1, "x"), (1, "x"), (2, None), (3, "z")], "a INT, b STRING")
-    assert differing(truth, [truth, once, twice, none]) == (3, [0, 1, 2, 3])
+    def frame(*rows: tuple[int, str | None]) -> Any:
+        return warm_spark.createDataFrame(list(rows), "a INT, b STRING")
+
+    truth, none = frame((1, "x"), (1, "x"), (2, None)), frame()
+    once, more = frame((1, "x"), (2, None)), frame((2, None), (1, "x"), (1, "x"), (2, None), (3, "z"))
+    assert differing(truth, [truth, once, more, none]) == (3, [0, 1, 2, 3])
     assert differing(none, [none, once]) == (0, [0, 2])
 
 
