@@ -40,6 +40,7 @@ bench: setup ## full-size benchmarks, on demand
 	@$(BIN)/anabranch bench late
 	@$(BIN)/anabranch bench step
 	@$(BIN)/anabranch bench revise
+	@$(BIN)/anabranch bench nexmark
 
 lint: setup ## style and house rules
 	@$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from anabranch.bench.contest import run_apart
 from anabranch.bench.impressions import HOUR_US, KEPT, LENGTH_US, START_US, Impressions, arrivals, made
 from anabranch.bench.judge import Verdict, judged, write_truth
+from anabranch.bench.nexmark import differing
 from anabranch.cli import main as cli
 
 
@@ -56,6 +57,20 @@ def test_revise(warm_spark: Any) -> None:
     assert [claim["ours"] for claim in report["claims"]] == [0, 0, 0, 0]
 
 
+@pytest.mark.proof
+def test_nexmark(warm_spark: Any) -> None:
+    report = report_of("nexmark")
+    assert report["name"] == "nexmark"
+    names = ["q0", "q1", "q2", "q3", "q4", "q5", "q7", "q8", "q9", "q17", "q18"]
+    assert [row["query"].split(",")[0] for row in report["rows"]] == names
+    assert [claim["claim"] for claim in report["claims"]] == [f"{n}: rows that differ from a batch" for n in names]
+    assert [claim["ours"] for claim in report["claims"]] == [0] * len(names)
+    for row in report["rows"]:
+        assert row["answers"] > 0, "a query that says nothing shows nothing"
+        none = row["Structured Streaming"].startswith("n/a")
+        assert row["its rows that differ"] == ("n/a" if none else 0), row
+
+
 @pytest.fixture
 def impressions(tmp_path: Path) -> Impressions:
     return made(tmp_path, 6_000, 4, lambda done, of: None)
@@ -90,6 +105,16 @@ def test_the_judge_sees_every_fault(impressions: Impressions, tmp_path: Path) ->
     assert judged(truth, pa.concat_tables([other, right.slice(1)])) == Verdict(windows, 0, 1, 0)
     stranger = right.slice(0, 1).set_column(1, "w", pa.array([7], pa.int64()))
     assert judged(truth, pa.concat_tables([right, stranger])) == Verdict(windows, 0, 1, 0)
+
+
+def test_rows_too_few_and_too_many_are_counted(warm_spark: Any) -> None:
+    def frame(*rows: tuple[int, str | None]) -> Any:
+        return warm_spark.createDataFrame(list(rows), "a INT, b STRING")
+
+    truth, none = frame((1, "x"), (1, "x"), (2, None)), frame()
+    once, more = frame((1, "x"), (2, None)), frame((2, None), (1, "x"), (1, "x"), (2, None), (3, "z"))
+    assert differing(truth, [truth, once, more, none]) == (3, [0, 1, 2, 3])
+    assert differing(none, [none, once]) == (0, [0, 2])
 
 
 def test_a_contestant_in_a_process_of_its_own(impressions: Impressions, tmp_path: Path) -> None:

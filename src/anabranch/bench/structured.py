@@ -33,7 +33,7 @@ class Micro:
 
     def start(self, spark: SparkSession, files: str, place: Path) -> StreamingQuery:
         """Begin to process the files that are there and were not processed before; it ends by itself."""
-        writer = self._counts(_session(spark), files).writeStream.outputMode(self.mode)
+        writer = self._counts(plain_session(spark), files).writeStream.outputMode(self.mode)
         writer = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True)
         if self.mode == "append":
             return writer.format("parquet").start(str(place / "said"))
@@ -53,12 +53,12 @@ class Micro:
 
 def counted(spark: SparkSession, paths: Sequence[str], kept: str) -> DataFrame:
     """The same counts as a batch."""
-    rows = _session(spark).read.parquet(*paths).where(f"kind = '{kept}'")
+    rows = plain_session(spark).read.parquet(*paths).where(f"kind = '{kept}'")
     groups = rows.groupBy("campaign", F.expr("unix_micros(ts) DIV 60000000").alias("w"))
     return groups.agg(F.count("*").alias("c"), F.sum("price").alias("s"))
 
 
-def _session(spark: SparkSession) -> SparkSession:
+def plain_session(spark: SparkSession) -> SparkSession:
     """Spark's own settings, not the engine's."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")

@@ -12,6 +12,8 @@ import click
 
 from anabranch.bench.late import bench_late
 from anabranch.bench.log import bench_log
+from anabranch.bench.nexmark import bench_nexmark
+from anabranch.bench.nexmark_queries import QUERIES
 from anabranch.bench.report import Report
 from anabranch.bench.revise import bench_revise
 from anabranch.bench.step import bench_step
@@ -64,6 +66,17 @@ def step(small: bool, as_json: bool, steps: int | None, campaigns: int | None) -
 def revise(small: bool, as_json: bool, steps: int | None) -> None:
     """What revisions cost, and that it does not grow with the history: joins, windows of rows, keys."""
     _finish(bench_revise(small=small, quiet=as_json, steps=steps), as_json)
+
+
+@bench.command()
+@_common
+@click.option("--events", type=_SIZE, help="How many events.  [default: 2,000,000]")
+@click.option(
+    "--query", "queries", type=click.Choice(list(QUERIES)), multiple=True, help="Only this one; may be repeated."
+)
+def nexmark(small: bool, as_json: bool, events: int | None, queries: tuple[str, ...]) -> None:
+    """Nexmark's queries over people, auctions and bids, each against one Spark batch, and Structured Streaming."""
+    _finish(bench_nexmark(small=small, quiet=as_json, events=events, queries=queries), as_json)
 
 
 def _finish(report: Report, as_json: bool) -> None:
