@@ -40,6 +40,8 @@ bench: setup ## full-size benchmarks, on demand
 	@$(BIN)/anabranch bench late
 	@$(BIN)/anabranch bench step
 	@$(BIN)/anabranch bench revise
+	@$(BIN)/anabranch bench wide
+	@$(BIN)/anabranch bench scale
 
 lint: setup ## style and house rules
 	@$(BIN)/ruff check .
