@@ -41,6 +41,8 @@ bench: setup ## full-size benchmarks, on demand
 	@$(BIN)/anabranch bench step
 	@$(BIN)/anabranch bench revise
 	@$(BIN)/anabranch bench nexmark
+	@$(BIN)/anabranch bench wide
+	@$(BIN)/anabranch bench scale
 
 lint: setup ## style and house rules
 	@$(BIN)/ruff check .

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -13,9 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.bench.contest import run_apart
+from anabranch.bench.crowd import STEP_US, Compared, compare, rows_of
+from anabranch.bench.differing import differing
 from anabranch.bench.impressions import HOUR_US, KEPT, LENGTH_US, START_US, Impressions, arrivals, made
 from anabranch.bench.judge import Verdict, judged, write_truth
-from anabranch.bench.nexmark import differing
+from anabranch.bench.questions import MOST, over_streams, question
 from anabranch.cli import main as cli
 
 
@@ -69,6 +73,64 @@ def test_nexmark(warm_spark: Any) -> None:
         assert row["answers"] > 0, "a query that says nothing shows nothing"
         none = row["Structured Streaming"].startswith("n/a")
         assert row["its rows that differ"] == ("n/a" if none else 0), row
+
+
+@pytest.mark.proof
+def test_wide(warm_spark: Any) -> None:
+    report = report_of("wide")
+    assert report["name"] == "wide"
+    assert [claim["ours"] for claim in report["claims"]] == [0, 0]
+    assert [row["what"] for row in report["rows"]] == [
+        "1 query over one stream", "3 queries over one stream", "6 queries over one stream", "6 queries over 4 streams",
+    ]  # fmt: skip
+    assert all(row["Spark jobs"] > 0 for row in report["rows"])
+    assert min(report["parameters"][f"results of {where}"] for where in ("one stream", "4 streams")) > 100
+
+
+@pytest.mark.proof
+def test_scale(warm_spark: Any) -> None:
+    report = report_of("scale")
+    assert report["name"] == "scale"
+    assert [row["what"] for row in report["rows"]] == ["x 1", "x 2", "x 3", "x 1, cluster of 2 workers"]
+    assert [claim["ours"] for claim in report["claims"]] == [0, 0, 0, 0]
+    windows = [row["windows"] for row in report["rows"]]
+    assert windows[0] == windows[3]
+    assert windows[2] > 2.5 * windows[0]  # as many rows in a window, however many rows
+
+
+def test_no_two_questions_are_alike() -> None:
+    asked = [question(number) for number in range(MOST)]
+    for part in (lambda q: q.where, lambda q: q.by, lambda q: (q.size, q.advance)):
+        assert len({part(one) for one in asked}) == MOST
+    assert asked == [question(number) for number in range(MOST)]
+
+
+def test_every_stream_is_read_by_several_queries() -> None:
+    streams = [f"s{number}" for number in range(50)]
+    asked = over_streams(100, streams)
+    read = Counter(stream for _, rows in asked for stream in set(rows.streams))
+    assert set(read) == set(streams)
+    assert min(read.values()) >= 3
+    assert Counter(len(rows.streams) for _, rows in asked) == {1: 60, 2: 20, 3: 20}
+
+
+def test_rows_of_many_streams_meet() -> None:
+    left, right = (rows_of(stream, 3, 10_000) for stream in (0, 1))
+    assert left["id"] == right["id"]
+    apart = np.abs(pc.subtract(*(pc.cast(t["ts"], pa.int64()) for t in (left, right))).to_numpy())
+    assert 0.96 < (apart < 30_000_000).mean() < 0.995
+    start = START_US + 3 * STEP_US
+    late = pc.cast(left["ts"], pa.int64()).to_numpy() < start + np.arange(10_000) * (STEP_US // 10_000)
+    assert 0.005 < late.mean() < 0.015
+
+
+def test_the_comparison_sees_every_fault(warm_spark: Any) -> None:
+    right = warm_spark.createDataFrame([(1, "a"), (1, "a"), (None, "b")], "k INT, v STRING")
+    assert compare(right, right) == Compared(3, 0)
+    assert compare(right.where("k = 1"), right) == Compared(3, 1)
+    assert compare(right.union(right.where("k = 1")), right) == Compared(3, 2)
+    assert compare(right.selectExpr("k", "upper(v) AS v"), right) == Compared(3, 6)
+    assert compare(right.limit(0), right.limit(0)).faults == 1
 
 
 @pytest.fixture

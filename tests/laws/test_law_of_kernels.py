@@ -130,9 +130,9 @@ def test_expressions(engine: ab.Engine, tmp_path: Path, said_at_the_end: list[st
 
 @pytest.mark.proof
 def test_many_expressions(engine: ab.Engine, tmp_path: Path, said_at_the_end: list[str]) -> None:
-    seen = _contest(engine._session.apart(SETTINGS), tmp_path, 2, 60)
+    seen = _contest(engine._session.apart(SETTINGS), tmp_path, 2, 25)
     said_at_the_end.append(f"kernels, expressions: {seen}")
-    assert seen["expressions"] > 1000
+    assert seen["expressions"] > 400
 
 
 def _answers(place: Path, kernel: str, queries: list[str], tables: list[pa.Table]) -> dict[str, tuple[Any, list[str]]]:
@@ -170,7 +170,7 @@ def test_queries(engine: ab.Engine, tmp_path: Path, done: list[str], said_at_the
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("seed", range(2, 10))
+@pytest.mark.parametrize("seed", range(2, 6))
 def test_many_queries(
     engine: ab.Engine, tmp_path: Path, done: list[str], said_at_the_end: list[str], seed: int
 ) -> None:

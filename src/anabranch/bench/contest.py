@@ -76,14 +76,14 @@ Run = Callable[[Impressions, Path, Stopwatch, Tell], Sequence[pa.Table]]
 def _one_by_one(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) -> Sequence[pa.Table]:
     with counting(place / "warehouse") as job:
         with watch:
-            job.one_by_one(data.groups(FILES_A_BATCH), tell)
+            job.one_by_one(data, FILES_A_BATCH, tell)
         return [watch.read(job.table), job.replayed()]
 
 
 def _catching_up(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) -> Sequence[pa.Table]:
     with counting(place / "warehouse") as job:
         with watch:
-            job.catching_up(data.groups(FILES_A_BATCH))
+            job.catching_up(data, FILES_A_BATCH)
         return [watch.read(job.table), job.replayed()]
 
 
@@ -168,24 +168,33 @@ class Outcome:
     reading: float | None = None  # what it takes to read the finished table
 
 
-def run_here(name: str, data: Impressions, truth: str, place: Path, tell: Tell, *, warm: bool) -> Outcome:
-    """Run a contestant in this process."""
+def run_here(
+    name: str,
+    data: Impressions,
+    truth: str,
+    place: Path,
+    tell: Tell,
+    *,
+    warm: Impressions | None = None,
+    master: str | None = None,
+) -> Outcome:
+    """Run a contestant in this process; `warm` goes before, uncounted."""
     contestant = CONTESTANTS[name]
-    with connect(place / "held") if contestant.spark else nullcontext() as held:
+    with connect(place / "held", master=master) if contestant.spark else nullcontext() as held:
         if held is not None:
             _ = held.spark  # one JVM from the warm-up to the end
-        if warm:
+        if warm is not None:
             (place / "warm").mkdir()
-            few = data.first(max(data.files // _WARM_SHARE, 1))
-            contestant.run(few, place / "warm", Stopwatch(), lambda done, of: None)
+            contestant.run(warm, place / "warm", Stopwatch(), lambda done, of: None)
         (place / "race").mkdir()
         watch = Stopwatch()
         answers = contestant.run(data, place / "race", watch, tell)
-    verdict = _worst([judged(truth, answer) for answer in answers])
+    verdict = worst([judged(truth, answer) for answer in answers])
     return Outcome(watch.seconds, watch.memory.bytes, verdict, watch.reading)
 
 
-def _worst(verdicts: Sequence[Verdict]) -> Verdict:
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of each kind of fault, the most that one of them has."""
     return replace(
         verdicts[0],
         dropped=max(v.dropped for v in verdicts),
@@ -194,9 +203,20 @@ def _worst(verdicts: Sequence[Verdict]) -> Verdict:
     )
 
 
-def run_apart(name: str, data: Impressions, truth: str, place: Path, tell: Tell) -> Outcome:
-    """Run a contestant in a process of its own, warmed up."""
-    task = {"name": name, "data": asdict(data), "truth": truth, "place": str(place)}
+def run_apart(
+    name: str,
+    data: Impressions,
+    truth: str,
+    place: Path,
+    tell: Tell,
+    *,
+    warm: Impressions | None = None,
+    master: str | None = None,
+) -> Outcome:
+    """Run a contestant in a process of its own, warmed up: by the first of its files, or by others."""
+    first = warm or data.first(max(data.files // _WARM_SHARE, 1))
+    task = {"name": name, "data": asdict(data), "truth": truth, "place": str(place), "warm": asdict(first),
+            "master": master}  # fmt: skip
     command = [sys.executable, "-m", "anabranch.bench.contest", json.dumps(task)]
     found: dict[str, Any] | None = None
     with tempfile.TemporaryFile("w+") as complaints:
@@ -224,8 +244,9 @@ def main(task: Mapping[str, Any]) -> None:
     def tell(done: int, of: int) -> None:
         _say({"done": done, "of": of})
 
-    data, place = Impressions(**task["data"]), Path(task["place"])
-    _say({"outcome": asdict(run_here(task["name"], data, task["truth"], place, tell, warm=True))})
+    data, warm, place = Impressions(**task["data"]), Impressions(**task["warm"]), Path(task["place"])
+    outcome = run_here(task["name"], data, task["truth"], place, tell, warm=warm, master=task["master"])
+    _say({"outcome": asdict(outcome)})
 
 
 if __name__ == "__main__":

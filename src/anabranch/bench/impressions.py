@@ -1,8 +1,8 @@
 """Ad impressions in the order in which they arrived, some of them late, as Parquet files; and the right answer.
 
-Thirty hours of event time pass evenly from the first row to the last. One row in twenty is late by up to an
-hour and one in two hundred by up to a day, though never older than the first. The same size gives the same
-bytes, so files that are kept can be used again.
+Thirty hours of event time, or as many as are asked for, pass evenly from the first row to the last. One row in
+twenty is late by up to an hour and one in two hundred by up to a day, though never older than the first. The
+same size gives the same bytes, so files that are kept can be used again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,12 @@ class Impressions:
     directory: str
     rows: int
     files: int
+    length_us: int = LENGTH_US
+
+    @property
+    def end_us(self) -> int:
+        """After every event time."""
+        return START_US + self.length_us
 
     @property
     def paths(self) -> list[str]:
@@ -41,7 +47,7 @@ class Impressions:
 
     def first(self, files: int) -> Impressions:
         """The same impressions, and only the first few files of them."""
-        return Impressions(self.directory, sum(self._rows_of(n) for n in range(files)), files)
+        return replace(self, rows=sum(self._rows_of(n) for n in range(files)), files=files)
 
     def groups(self, size: int) -> list[list[str]]:
         paths = self.paths
@@ -51,10 +57,13 @@ class Impressions:
         return self.rows * (number + 1) // self.files - self.rows * number // self.files
 
 
-def made(place: Path, rows: int, files: int, tell: Callable[[int, int], None]) -> Impressions:
+def made(
+    place: Path, rows: int, files: int, tell: Callable[[int, int], None], *, length_us: int = LENGTH_US
+) -> Impressions:
     """The files of this size under `place`: those that are there, or new ones."""
-    directory = place / f"impressions-{rows}-rows-{files}-files"
-    whole = Impressions(str(directory), rows, files)
+    lasting = "" if length_us == LENGTH_US else f"-{length_us // MINUTE_US}-minutes"
+    directory = place / f"impressions-{rows}-rows-{files}-files{lasting}"
+    whole = Impressions(str(directory), rows, files, length_us)
     if directory.exists():
         return whole
     unfinished = directory.with_suffix(f".{os.getpid()}")
@@ -63,7 +72,7 @@ def made(place: Path, rows: int, files: int, tell: Callable[[int, int], None]) -
         for number in range(files):
             first, end = rows * number // files, rows * (number + 1) // files
             path = unfinished / f"{number:05}.parquet"
-            pq.write_table(arrivals(first, end, rows), path, compression="snappy")
+            pq.write_table(arrivals(first, end, rows, length_us), path, compression="snappy")
             # Spark's file source takes files by the time of their last change: let that be the order of arrival.
             os.utime(path, (START_US // 1_000_000 + number, START_US // 1_000_000 + number))
             tell(number + 1, files)
@@ -73,11 +82,11 @@ def made(place: Path, rows: int, files: int, tell: Callable[[int, int], None]) -
     return whole
 
 
-def arrivals(first: int, end: int, rows: int) -> pa.Table:
-    """The rows from `first` up to `end` of so many that make up thirty hours."""
+def arrivals(first: int, end: int, rows: int, length_us: int = LENGTH_US) -> pa.Table:
+    """The rows from `first` up to `end` of so many that make up thirty hours, or another length."""
     chance = np.random.default_rng((first, rows))
     count = end - first
-    elapsed = np.arange(first, end, dtype="int64") * LENGTH_US // rows
+    elapsed = np.arange(first, end, dtype="int64") * length_us // rows
     late = np.select(
         [(lot := chance.random(count)) < 0.005, lot < 0.055],
         [np.minimum(elapsed, 24 * HOUR_US), np.minimum(elapsed, HOUR_US)],

@@ -81,7 +81,7 @@ def _race(place: Path, kept: Path, rows: int, files: int, small: bool, progress:
             home = place / name
             home.mkdir()
             if small:
-                outcomes[name] = run_here(name, impressions, truth, home, tell, warm=False)
+                outcomes[name] = run_here(name, impressions, truth, home, tell)
             else:
                 outcomes[name] = run_apart(name, impressions, truth, home, tell)
             shutil.rmtree(home)

@@ -13,16 +13,15 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from anabranch.api.engine import Engine, connect
+from anabranch.bench.differing import differing
 from anabranch.bench.nexmark_events import COLUMNS, LATE_SHARE, LATEST_US, SECOND_US, Events, written
 from anabranch.bench.nexmark_queries import QUERIES, Query
 from anabranch.bench.nexmark_rival import Race
@@ -75,8 +74,13 @@ def bench_nexmark(
 
 
 def kernels_of(engine: Engine, query_name: str) -> str:
-    """The kernel of each box of a query."""
-    return "spark"
+    """The kernel of each box of a query, in few words."""
+    drawn = engine.sql(f"EXPLAIN {query_name}")
+    assert drawn is not None
+    lines = [row.plan for row in drawn.collect()]
+    begin = lines.index("Kernels:") + 1
+    said = [line.strip().split(": ", 1) for line in lines[begin : lines.index("", begin)]]
+    return ", ".join(f"{what.split(' in ')[0]} {kernel.split(',')[0]}" for what, kernel in said)
 
 
 class _Run:
@@ -183,14 +187,3 @@ def _answers(engine: Engine, name: str) -> list[DataFrame]:
     """A query's table, and what all changes that it ever said add up to."""
     last = engine.stream(name).state().last_position
     return [engine.table(name), engine.table(name, position_as_of=last)]
-
-
-def differing(truth: DataFrame, answers: Sequence[DataFrame]) -> tuple[int, list[int]]:
-    """How many rows are right, and how many each answer has too few or too many: EXCEPT ALL both ways, in one pass."""
-    sides = [side.withColumn("_side", F.lit(n)) for n, side in enumerate([truth, *answers])]
-    there = [F.count_if(F.col("_side") == n).alias(f"_n{n}") for n in range(len(sides))]
-    rows = reduce(DataFrame.unionAll, sides).groupBy(*truth.columns).agg(*there)
-    amiss = [f"sum(abs(_n{n} - _n0))" for n in range(1, len(sides))]
-    found = rows.agg(*(F.coalesce(F.expr(sql), F.lit(0)) for sql in ("sum(_n0)", *amiss))).first()
-    assert found is not None
-    return int(found[0]), [int(value) for value in found[1:]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from anabranch.api.engine import Engine, connect
-from anabranch.bench.impressions import COLUMNS, KEPT, LENGTH_US, MINUTE_US, START_US
+from anabranch.bench.impressions import COLUMNS, KEPT, MINUTE_US, Impressions
 from anabranch.model.time import to_datetime
 
 _QUERY = f"""
@@ -27,22 +27,23 @@ class Counting:
 
     engine: Engine
 
-    def one_by_one(self, groups: Sequence[Sequence[str]], tell: Callable[[int, int], None]) -> None:
-        """Each group of files is a bucket; a promise closes the windows that are still open at the end."""
+    def one_by_one(self, data: Impressions, files: int, tell: Callable[[int, int], None]) -> None:
+        """Each so many files are a bucket; a promise closes the windows that are still open at the end."""
         stream = self.engine.stream("impressions")
+        groups = data.groups(files)
         for done, paths in enumerate(groups):
-            stream.load(list(paths))
+            stream.load(paths)
             self.engine.advance()
             tell(done + 1, len(groups))
-        stream.punctuate(to_datetime(START_US + LENGTH_US))
+        stream.punctuate(to_datetime(data.end_us))
         self.engine.advance()
 
-    def catching_up(self, groups: Sequence[Sequence[str]]) -> None:
+    def catching_up(self, data: Impressions, files: int) -> None:
         """Everything waits already, in as many runs, when the engine begins."""
         stream = self.engine.stream("impressions")
-        for paths in groups:
-            stream.load(list(paths))
-        stream.punctuate(to_datetime(START_US + LENGTH_US))
+        for paths in data.groups(files):
+            stream.load(paths)
+        stream.punctuate(to_datetime(data.end_us))
         self.engine.advance()
 
     def table(self) -> pa.Table:

@@ -16,7 +16,9 @@ from anabranch.bench.nexmark import bench_nexmark
 from anabranch.bench.nexmark_queries import QUERIES
 from anabranch.bench.report import Report
 from anabranch.bench.revise import bench_revise
+from anabranch.bench.scale import bench_scale
 from anabranch.bench.step import bench_step
+from anabranch.bench.wide import bench_wide
 from anabranch.cli.show import console, json_option, table
 
 _SIZE = click.IntRange(min=1)
@@ -32,6 +34,11 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     return small(json_option(command))
 
 
+_kept = click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep the files in this directory, to use again."
+)
+
+
 @bench.command()
 @_common
 def log(small: bool, as_json: bool) -> None:
@@ -43,9 +50,7 @@ def log(small: bool, as_json: bool) -> None:
 @_common
 @click.option("--rows", type=_SIZE, help="How many rows.  [default: 20,000,000]")
 @click.option("--files", type=_SIZE, help="In how many files.  [default: 200]")
-@click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep the files in this directory, to use again."
-)
+@_kept
 def late(small: bool, as_json: bool, rows: int | None, files: int | None, data: Path | None) -> None:
     """Rows that come late, against Structured Streaming: rows a second, memory, and what is lost."""
     _finish(bench_late(small=small, quiet=as_json, rows=rows, files=files, data=data), as_json)
@@ -77,6 +82,23 @@ def revise(small: bool, as_json: bool, steps: int | None) -> None:
 def nexmark(small: bool, as_json: bool, events: int | None, queries: tuple[str, ...]) -> None:
     """Nexmark's queries over people, auctions and bids, each against one Spark batch, and Structured Streaming."""
     _finish(bench_nexmark(small=small, quiet=as_json, events=events, queries=queries), as_json)
+
+
+@bench.command()
+@_common
+@click.option("--steps", type=_SIZE, help="How many steps are measured.  [default: 12]")
+def wide(small: bool, as_json: bool, steps: int | None) -> None:
+    """A hundred different queries in one engine, against one: over the same stream, and over fifty."""
+    _finish(bench_wide(small=small, quiet=as_json, steps=steps), as_json)
+
+
+@bench.command()
+@_common
+@click.option("--rows", type=_SIZE, help="How many rows the first size has.  [default: 2,000,000]")
+@_kept
+def scale(small: bool, as_json: bool, rows: int | None, data: Path | None) -> None:
+    """Five and twenty times as many rows, against the first size; and clusters of one worker and two."""
+    _finish(bench_scale(small=small, quiet=as_json, rows=rows, data=data), as_json)
 
 
 def _finish(report: Report, as_json: bool) -> None:
