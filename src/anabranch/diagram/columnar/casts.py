@@ -79,8 +79,8 @@ def _decimal(plain: str, kind: Kind, to: Kind) -> tuple[str, bool] | None:
         return plain, to.precision - to.scale < _DIGITS[kind.bits]
     if to.decimal and kind.decimal:
         return plain, to.precision - to.scale < kind.precision - kind.scale or to.scale < kind.scale
-    if to == STRING:
-        return plain, False
+    if to == STRING:  # without a digit before the point DuckDB writes none
+        return (plain, False) if kind.precision > kind.scale else None
     return (plain, False) if to == DOUBLE and kind.precision <= _EXACT_DIGITS else None
 
 
