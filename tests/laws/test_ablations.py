@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 import anabranch as ab
-from anabranch.engine import answers, reduce, saying
+from anabranch.engine import answers, kernels, reduce, saying
 from anabranch.engine.kernel import SparkKernel
 from anabranch.log import reduction, tables
 from anabranch.log.headers import logged_from
@@ -148,8 +148,9 @@ def before_is_after(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_rows_dropped(patch: pytest.MonkeyPatch) -> None:
-    """As other systems do: rows below progress are left out."""
+    """As other systems do: rows below progress are left out, by the kernel that every query can run on."""
     original = SparkKernel.scan
+    patch.setattr(kernels, "installed", lambda: False)
 
     def scan(self: SparkKernel, leaves: Any, leaf: Any, feed: Any, **options: Any) -> Any:
         found = original(self, leaves, leaf, feed, **options)
