@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
 from anabranch.engine import kernels
+from anabranch.engine.columnar.hashes import hashed
 from anabranch.engine.columnar.kernel import ColumnarKernel, Declined
+from anabranch.engine.emit import Written
 from anabranch.engine.kernel import PartialJob, PartialsWritten, SparkKernel
 from anabranch.model.errors import AnabranchError
 from tests.engine.test_queries import at, rows
@@ -42,6 +48,25 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.fixture
+def sayings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the columnar kernel was asked to say: done, or declined and why."""
+    found: list[str] = []
+    real = ColumnarKernel.say
+
+    def say(self: ColumnarKernel, *args: Any) -> list[Written]:
+        try:
+            made = real(self, *args)
+        except Declined as reason:
+            found.append(f"declined: {reason}")
+            raise
+        found.append("columnar")
+        return made
+
+    monkeypatch.setattr(ColumnarKernel, "say", say)
+    return found
+
+
 def _watch(kernel: type[ColumnarKernel] | type[SparkKernel], found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     real = kernel.partials
 
@@ -69,7 +94,7 @@ def table(engine: ab.Engine, name: str) -> list[tuple[object, ...]]:
     return sorted((tuple(row) for row in engine.table(name).collect()), key=repr)
 
 
-def test_both_say_the_same(open_with: Open, done: list[str]) -> None:
+def test_both_say_the_same(open_with: Open, done: list[str], sayings: list[str]) -> None:
     answers = []
     for kernel in ("spark", "columnar"):
         engine = open_with(kernel)
@@ -82,6 +107,30 @@ def test_both_say_the_same(open_with: Open, done: list[str]) -> None:
         answers.append((table(engine, "sums"), [tuple(r)[:5] for r in engine.changes("sums").collect()]))
     assert answers[0] == answers[1]
     assert done == ["spark", "spark", "columnar", "columnar"]
+    assert sayings == ["columnar", "columnar"]
+
+
+def test_hashes_are_sparks(engine: ab.Engine) -> None:
+    """What a result is about is one number, whichever kernel says it."""
+    chance = np.random.default_rng(5)
+    texts = ["", "a", "é", "x" * 31, "y" * 32, "z" * 33, "0123456789" * 11, *(chr(97 + n) * n for n in range(30))]
+    whole = [0, 1, -1, 2**63 - 1, -(2**63), *chance.integers(-(2**62), 2**62, 32).tolist()]
+    cells = {
+        "s": pa.array([*texts, None]),
+        "b": pa.array([*whole, None]),
+        "i": pa.array([*(int(n) >> 33 for n in whole), None], pa.int32()),
+        "t": pa.array([*(n % 2 == 0 for n in whole), None]),
+        "d": pa.array([0.0, -0.0, float("nan"), float("inf"), *chance.normal(size=33).tolist(), None]),
+        "f": pa.array([0.0, -0.0, float("nan"), float("inf"), *chance.normal(size=33).tolist(), None], pa.float32()),
+        "y": pa.array([*(n >> 50 for n in whole), None], pa.date32()),
+        "m": pa.array([*(n >> 12 for n in whole), None], pa.timestamp("us", "UTC")),
+        "n": pa.array([*(Decimal(n >> 20).scaleb(-3) for n in whole), None], pa.decimal128(18, 3)),
+    }
+    rows = pa.table(cells)
+    named = ", ".join(f"'{name}', {name}" for name in cells)
+    frame = engine.spark.createDataFrame(rows)
+    theirs = frame.selectExpr(f"XXHASH64(NAMED_STRUCT({named})) AS h").toArrow()["h"].to_pylist()
+    assert hashed([column.combine_chunks() for column in rows.columns], rows.num_rows).to_pylist() == theirs
 
 
 def test_derived_streams_and_unions(open_with: Open, done: list[str]) -> None:
@@ -110,8 +159,10 @@ def test_explain_says_which_and_why(open_with: Open) -> None:
     engine = open_with("auto")
     both = "CREATE STREAM q AS SELECT k, sum(v) AS s FROM (SELECT k, length(v) AS v FROM s) AS l GROUP BY k"
     assert kernels_said(engine, both) == [
-        "Partials in all of time by k: columnar, with the boxes below it", "all other boxes: spark",
-    ]  # fmt: skip
+        "Partials in all of time by k: columnar, with the boxes below it",
+        "Consolidate _a0 = final(_a0) by _k0 = _k0, running: columnar, with the boxes above it",
+        "all other boxes: spark",
+    ]
     odd = "CREATE STREAM q AS SELECT soundex(k) AS x, count(*) AS c FROM s GROUP BY soundex(k)"
     assert kernels_said(engine, odd)[0] == "Partials in all of time by soundex(k): spark, because of SOUNDEX(k)"
     assert kernels_said(engine, "CREATE STREAM q AS SELECT k FROM s") == ["all boxes: spark"]

@@ -220,9 +220,16 @@ class Expressions:
         calls = [self._call() for _ in range(3)]
         chosen = [f"{key} AS k{n}" for n, key in enumerate(keys)] + [f"{call} AS a{n}" for n, call in enumerate(calls)]
         where = f" WHERE {self.of('truth', 2)}" if self.chance.random() < 0.5 else ""
-        window, close = self.pick("|", " <SLICES '1 hour'>|, cq_close(*) AS t").split("|")
+        windows = (
+            "|",
+            " <SLICES '1 hour'>|, cq_close(*) AS t",
+            " <VISIBLE '2 hours' ADVANCE '1 hour'>|, cq_close(*) AS t",
+        )
+        window, close = self.pick(*windows).split("|")
         groups = ", ".join(f"k{n}" for n in range(len(keys)))
-        return f"CREATE STREAM {name} AS SELECT {', '.join(chosen)}{close} FROM t{window}{where} GROUP BY {groups}"
+        having = " HAVING count(*) > 1" if self.chance.random() < 0.2 else ""
+        select = f"SELECT {', '.join(chosen)}{close} FROM t{window}{where} GROUP BY {groups}{having}"
+        return f"CREATE STREAM {name} AS {select}"
 
     def _call(self) -> str:
         number = self.of(self.pick("int", "long", "double", "decimal"), 2)

@@ -86,6 +86,11 @@ def test_with_everything_on_both_laws_hold(place: Path) -> None:
         the_changes_replay(engine)
 
 
+def spark_alone(patch: pytest.MonkeyPatch) -> None:
+    """What is switched off is a part of the kernel that every query can run on."""
+    patch.setattr(kernels, "installed", lambda: False)
+
+
 def repair_off(patch: pytest.MonkeyPatch) -> None:
     """Closed windows that new rows touch are left as they were said."""
     patch.setattr(saying, "dirty", lambda box, touched, before, after: reach_dirty(box, lambda _: (), before, after))
@@ -131,6 +136,7 @@ def tentative_partials_reduced(patch: pytest.MonkeyPatch) -> None:
     def merged(*args: Any, also: Any = (), **options: Any) -> Any:
         return original(*args, also=["0L AS _bucket"], **options)
 
+    spark_alone(patch)
     original = reduce.merged
     patch.setattr(Register, "plan_reduction", merging)
     patch.setattr(reduce, "merged", merged)
@@ -138,6 +144,7 @@ def tentative_partials_reduced(patch: pytest.MonkeyPatch) -> None:
 
 def before_is_after(patch: pytest.MonkeyPatch) -> None:
     """What was said before a bucket is computed with the bucket in it."""
+    spark_alone(patch)
     original = answers.Answers.__init__
 
     def begin(self: answers.Answers, versions: Any, *args: Any, **options: Any) -> None:
@@ -148,9 +155,9 @@ def before_is_after(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_rows_dropped(patch: pytest.MonkeyPatch) -> None:
-    """As other systems do: rows below progress are left out, by the kernel that every query can run on."""
+    """As other systems do: rows below progress are left out."""
+    spark_alone(patch)
     original = SparkKernel.scan
-    patch.setattr(kernels, "installed", lambda: False)
 
     def scan(self: SparkKernel, leaves: Any, leaf: Any, feed: Any, **options: Any) -> Any:
         found = original(self, leaves, leaf, feed, **options)

@@ -22,10 +22,10 @@ from anabranch.engine.columnar.portions import read_as
 from anabranch.engine.columnar.task import connection
 from anabranch.engine.guard import SETTINGS, fails
 from anabranch.model.schema import Schema
-from tests.engine.test_kernels import done
+from tests.engine.test_kernels import done, sayings
 from tests.laws.expressions import DDL, Expressions, admissible_rows, rows
 
-__all__ = ["done"]  # a fixture
+__all__ = ["done", "sayings"]  # fixtures
 _KINDS = {field.name: Kind.of(field.type) for field in Schema.parse(DDL, "law")}
 _BATCH = 20
 FAILED = "fails"
@@ -135,8 +135,8 @@ def test_many_expressions(engine: ab.Engine, tmp_path: Path, said_at_the_end: li
     assert seen["expressions"] > 400
 
 
-def _answers(place: Path, kernel: str, queries: list[str], tables: list[pa.Table]) -> dict[str, tuple[Any, list[str]]]:
-    """What has become of each query: why it halted, and its table."""
+def _answers(place: Path, kernel: str, queries: list[str], tables: list[pa.Table]) -> dict[str, tuple[Any, Any, Any]]:
+    """What has become of each query: why it halted, its table, and what it said, in order."""
     with ab.connect(place, kernel=kernel) as engine:
         stream = engine.create_stream("t", DDL, event_time="ts")
         engine.sql(";".join(queries))
@@ -147,10 +147,11 @@ def _answers(place: Path, kernel: str, queries: list[str], tables: list[pa.Table
         engine.advance()
         names = [f"q{n}" for n in range(len(queries))]
         tables_of = {name: sorted(map(repr, engine.table(name).toArrow().to_pylist())) for name in names}
-        return {name: (engine.halted().get(name), tables_of[name]) for name in names}
+        said = {name: list(map(repr, engine.changes(name).drop("_stime").toArrow().to_pylist())) for name in names}
+        return {name: (engine.halted().get(name), tables_of[name], said[name]) for name in names}
 
 
-def _queries(place: Path, seed: int, many: int, done: list[str]) -> dict[str, int]:
+def _queries(place: Path, seed: int, many: int, done: list[str], sayings: list[str]) -> dict[str, int]:
     chance = np.random.default_rng(seed)
     mild = bool(seed % 2)
     queries = [Expressions(chance).query(f"q{n}") for n in range(many)]
@@ -160,18 +161,22 @@ def _queries(place: Path, seed: int, many: int, done: list[str]) -> dict[str, in
     mine = _answers(place / f"columnar-{seed}", "auto", queries, tables)
     for name, text in zip(theirs, queries, strict=True):
         assert mine[name] == theirs[name], f"seed {seed}: {text}"
-    return {"queries": many, "halted": sum(1 for halt, _ in mine.values() if halt), **Counter(done)}
+    said = {f"said {kernel}": times for kernel, times in Counter(sayings).items()}
+    return {"queries": many, "halted": sum(1 for halt, _, _ in mine.values() if halt), **Counter(done), **said}
 
 
-def test_queries(engine: ab.Engine, tmp_path: Path, done: list[str], said_at_the_end: list[str]) -> None:
-    seen = _queries(tmp_path, 1, 8, done)
+def test_queries(
+    engine: ab.Engine, tmp_path: Path, done: list[str], sayings: list[str], said_at_the_end: list[str]
+) -> None:
+    seen = _queries(tmp_path, 1, 8, done, sayings)
     said_at_the_end.append(f"kernels, queries: {seen}")
     assert seen["columnar"] >= 8
+    assert seen["said columnar"] >= 8
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", range(2, 4))
 def test_many_queries(
-    engine: ab.Engine, tmp_path: Path, done: list[str], said_at_the_end: list[str], seed: int
+    engine: ab.Engine, tmp_path: Path, done: list[str], sayings: list[str], said_at_the_end: list[str], seed: int
 ) -> None:
-    said_at_the_end.append(f"kernels, queries: {_queries(tmp_path, seed, 10, done)}")
+    said_at_the_end.append(f"kernels, queries: {_queries(tmp_path, seed, 10, done, sayings)}")

@@ -56,7 +56,7 @@ class Advancer:
     def __init__(self, log: Log, session: Session) -> None:
         self.log = log
         self.session = session
-        self.recipes: Recipes = {}
+        self.recipes = Recipes()
         self.reducer = Reducer(log, session)
         self.outlets: list[Outlet] = []
 

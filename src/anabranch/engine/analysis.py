@@ -24,13 +24,14 @@ from anabranch.diagram.columnar.kinds import NotProven
 from anabranch.diagram.progress import sources_of
 from anabranch.diagram.stages import Leaf, boxes_of
 from anabranch.engine.answers import Answers, Kept, Version
+from anabranch.engine.columnar.answer import Answer, answer, bottom
 from anabranch.engine.columnar.pipeline import Pipeline, pipelines
 from anabranch.engine.counts import untouched
 from anabranch.engine.groups import Recipe, recipe
 from anabranch.engine.join import paired
 from anabranch.engine.kernel import partial_rows as kernel_rows
 from anabranch.engine.kernel import prepare_partials, rows_below
-from anabranch.engine.live import Live
+from anabranch.engine.live import Live, RecipeKey
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
@@ -67,11 +68,11 @@ class Analysis:
     def recipe_of(self, leaves: Leaves, box: Partials) -> Recipe:
         """How the calls of some partials are computed; found once for the streams that they read."""
         key = self._recipe_key(box)
-        if key not in self.live.recipes:
+        if key not in self.live.recipes.aggregates:
             rows = rows_below(box, lambda leaf: self.empty(leaves, leaf))
             made = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema)
-            self.live.recipes[key] = replace(made, columnar=self._columnar(box, made))
-        return self.live.recipes[key]
+            self.live.recipes.aggregates[key] = replace(made, columnar=self._columnar(box, made))
+        return self.live.recipes.aggregates[key]
 
     def _columnar(self, box: Partials, made: Recipe) -> tuple[Pipeline, ...] | str:
         try:
@@ -79,24 +80,39 @@ class Analysis:
         except NotProven as reason:
             return str(reason)
 
-    def _recipe_key(self, box: Box) -> tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]]:
+    def columnar_answer(self, leaves: Leaves, plan: Box) -> Answer | str:
+        """How the columnar kernel answers from partial results, or why it does not; found once."""
+        key = self._recipe_key(plan)
+        answers = self.live.recipes.answers
+        if key not in answers:
+            try:
+                box = bottom(plan)
+                made = self.partial_rows(leaves, box.input)
+                kept = schema_of(leaves.frame(made.sql), made.carried, "partial results")
+                answers[key] = answer(plan, self.recipe_of(leaves, box.input).lowered, kept, self.settings)
+            except NotProven as reason:
+                answers[key] = str(reason)
+        return answers[key]
+
+    def _recipe_key(self, box: Box) -> RecipeKey:
         streams = tuple(self.live.stream(name).id for name in sources_of(box))
         return box, streams, tuple(sorted(self.settings.items()))
 
     def gathered_recipe(self, leaves: Leaves, box: Aggregate, below: Relation) -> Recipe:
         key = self._recipe_key(box)
-        if key not in self.live.recipes:
+        if key not in self.live.recipes.aggregates:
             sql = f"SELECT {listed(below.names)}, 1 AS _weight FROM {below.source}"
             rows = replace(below, sql=sql, carried=(*below.carried, "_weight"))
-            self.live.recipes[key] = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema)
-        return self.live.recipes[key]
+            self.live.recipes.aggregates[key] = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema)
+        return self.live.recipes.aggregates[key]
 
     def counts_recipe(self, leaves: Leaves, box: Counts) -> Recipe:
         key = self._recipe_key(box)
-        if key not in self.live.recipes:
+        if key not in self.live.recipes.aggregates:
             rows = self._rows(leaves, box.input)
-            self.live.recipes[key] = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema, tied=True)
-        return self.live.recipes[key]
+            made = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema, tied=True)
+            self.live.recipes.aggregates[key] = made
+        return self.live.recipes.aggregates[key]
 
     def partial_rows(self, leaves: Leaves, box: Partials) -> Relation:
         made_of = self.recipe_of(leaves, box)

@@ -192,7 +192,7 @@ class Definer:
     def kernels(self, defined: Defined) -> list[str]:
         """The kernel of each box, as lines for people."""
         stages = [stage.rewritten.box for stage in (*defined.behind, defined.stage)]
-        return kernel_lines(self.kernel, self.analysis, stages)
+        return kernel_lines(self.kernel, self.analysis, stages, defined.query.limits)
 
     def whole_plan(self, defined: Defined) -> Box:
         """A query's diagram as it will be computed, with that of the stages behind it."""

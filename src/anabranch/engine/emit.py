@@ -26,6 +26,7 @@ from anabranch.model.run import Role, Segment
 from anabranch.model.schema import Schema
 
 _MOST_INTERVALS = 512
+CHANGE_TYPE = (pa.field("_change_type", pa.string()),)  # beside the columns of what is said
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,11 @@ def low(whole: str) -> str:
 
 def register(spark: SparkSession) -> None:
     """Make the finishing functions known to a session."""
-    spark.udf.register(SUM, arrow_udf(_sums, "double"))
-    spark.udf.register(VARIANCE, arrow_udf(_variances, "double"))
+    spark.udf.register(SUM, arrow_udf(sums, "double"))
+    spark.udf.register(VARIANCE, arrow_udf(variances, "double"))
 
 
-def _sums(blocks: pa.Array) -> pa.Array:
+def sums(blocks: pa.Array) -> pa.Array:
     """Correctly rounded sums of lists of struct(e, h, l)."""
     lists, parts = _lists(blocks)
     terms = _terms(parts)
@@ -93,7 +93,7 @@ def _total(parts: dict[str, np.ndarray], begin: int, end: int) -> Fraction:
     return total
 
 
-def _variances(blocks: pa.Array, counts: pa.Array, below: pa.Array) -> pa.Array:
+def variances(blocks: pa.Array, counts: pa.Array, below: pa.Array) -> pa.Array:
     """(sum of squares - square of sum / n) / (n - below), exact until the last step."""
     lists, parts = _lists(blocks)
     squares = {name: _field(blocks, name).to_pylist() for name in ("hh", "hl", "ll")}

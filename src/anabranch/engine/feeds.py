@@ -15,7 +15,6 @@ from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf
 from anabranch.engine.bounds import oldest_of_stream
-from anabranch.engine.kept import meets
 from anabranch.engine.kernel import Feed
 from anabranch.engine.live import Live, LiveQuery, LiveStore
 from anabranch.log.buckets import Bounds
@@ -74,7 +73,7 @@ class Feeds:
         if query is not None:
             feed = self._said(query, reader.stored.bucket, first)
             stream = self.log.stream_by_id(query.stored.stream_id)
-            fresh = [s for s in feed.plan.segments if s.last_position is None and meets(s.segment, times)]
+            fresh = [s for s in feed.plan.segments if s.last_position is None and s.segment.meets(times)]
             found = self.log.plan_panes(stream, times)
             return replace(feed, plan=ReadPlan(stream.spec, ReadRange(), (*found, *fresh)))
         assert isinstance(leaf, Source)

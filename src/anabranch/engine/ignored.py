@@ -9,7 +9,6 @@ from pyspark.sql import types as T
 
 from anabranch.diagram.reach import Interval
 from anabranch.engine.bounds import IGNORED
-from anabranch.engine.kept import meets
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
@@ -50,7 +49,7 @@ def count_ignored(log: Log, live: Live, query: LiveQuery) -> int:
 def ignored_before(log: Log, leaves: Leaves, query: LiveQuery, times: Sequence[Interval]) -> Relation | None:
     """What a query has ignored at some event times in earlier steps; None if there is nothing."""
     state = log.stream_by_id(query.stored.stream_id)
-    found = [segment for segment in _segments(log, state) if meets(segment, times)]
+    found = [segment for segment in _segments(log, state) if segment.meets(times)]
     if not found:
         return None
     name = leaves.add(_frame(log, leaves.spark, found).coalesce(1))

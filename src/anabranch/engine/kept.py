@@ -75,7 +75,7 @@ class Shelf:
             kind = state.spec.schema[key].type
             segments = holding(segments, only, kind)
             condition = between(key, only, kind)
-        segments += [s for s in fresh if meets(s, panes)]
+        segments += [s for s in fresh if s.meets(panes)]
         return Choice(state, tuple(panes), tuple(segments), condition)
 
     def read(self, box: Partials, choice: Choice, *, together: bool | None = None) -> Kept:
@@ -90,13 +90,15 @@ class Shelf:
         others = [c for c in names if c != "_pane"]
         sql = f"SELECT {listed(others)}, UNIX_MICROS(_pane) AS _pane FROM {name} "
         sql += f"WHERE ({_inside(choice.panes)}) AND {choice.keys}"
-        recipe = self._analysis(box).recipe_of(self.leaves, box)
-        return Kept(Relation(sql, (*others, "_pane")), recipe.lowered, resets=RESET in names and self._revised(box))
+        recipe = self.analysis(box).recipe_of(self.leaves, box)
+        return Kept(Relation(sql, (*others, "_pane")), recipe.lowered, resets=self.resets(box, choice))
 
-    def _revised(self, box: Partials) -> bool:
-        """Whether rows can have gone from what some partials are made of."""
+    def resets(self, box: Partials, choice: Choice) -> bool:
+        """Whether rows can have gone from what partials are made of that do not subtract."""
         store = self.live.store_of(self.query, box)
-        return any(may_be_revised(self.live, leaf, store.terms) for leaf in leaves_of(box))
+        return RESET in choice.state.spec.schema.names and any(
+            may_be_revised(self.live, leaf, store.terms) for leaf in leaves_of(box)
+        )
 
     def fresh(self, box: Partials, choice: Choice, segments: Sequence[Segment]) -> Relation | None:
         """The panes and keys of partial results that a step has just written; None if there are none."""
@@ -114,7 +116,7 @@ class Shelf:
         analysis = Analysis(self.live, self.leaves.spark, self.query.settings)
         return analysis.gathered_recipe(self.leaves, box, below)
 
-    def _analysis(self, box: Partials) -> Analysis:
+    def analysis(self, box: Partials) -> Analysis:
         return Analysis(self.live, self.leaves.spark, self.live.store_of(self.query, box).settings)
 
 
@@ -125,12 +127,6 @@ def may_be_revised(live: Live, leaf: Leaf, terms: Terms) -> bool:
     assert isinstance(leaf, Source)
     stream = live.stream(leaf.stream)
     return not leaf.messages and stream.first_revision is not None
-
-
-def meets(segment: Segment, panes: Sequence[Interval]) -> bool:
-    if segment.event_min is None or segment.event_max is None:
-        return True
-    return any(low <= segment.event_max and segment.event_min <= high for low, high in panes)
 
 
 def _inside(panes: Sequence[Interval]) -> str:

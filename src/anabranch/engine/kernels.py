@@ -2,44 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from anabranch.diagram.boxes.box import Box
-from anabranch.diagram.boxes.partials import Partials
+from anabranch.diagram.boxes.partials import Consolidate, Partials
+from anabranch.diagram.columnar.kinds import NotProven
 from anabranch.diagram.drawing import headline
+from anabranch.diagram.limits import Limits
 from anabranch.diagram.query import Query
 from anabranch.diagram.stages import boxes_of
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.columnar.kernel import ColumnarKernel, Declined, installed
+from anabranch.engine.columnar.reducing import ReduceJob
+from anabranch.engine.columnar.saying import SayJob
+from anabranch.engine.emit import Written
 from anabranch.engine.groups import Recipe
 from anabranch.engine.kernel import KernelChoice, PartialJob, PartialsWritten, SparkKernel
 from anabranch.engine.relation import Leaves
+from anabranch.log.segments import SegmentLayout
 from anabranch.model.errors import AnabranchError
+from anabranch.model.stream import StreamSpec
 
+_LIMITED = "revisions that are not all said"
 _NOT_INSTALLED = "DuckDB, which is not installed (pip install 'anabranch[columnar]')"
 
 
 def compute_partials(choice: KernelChoice, spark: SparkSession, root: Path, job: PartialJob) -> PartialsWritten:
     """A job by whichever kernel can do it. Rows on which an expression fails are the Spark kernel's to tell."""
-    if choice is not KernelChoice.SPARK and installed():
-        try:
-            tasks = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-            return ColumnarKernel(spark, root, tasks).partials(job)
-        except Declined:
-            pass
-    return SparkKernel(spark, root).partials(job)
+    try:
+        return _columnar(choice, spark, root).partials(job)
+    except Declined:
+        return SparkKernel(spark, root).partials(job)
 
 
-def kernel_lines(choice: KernelChoice, analysis: Analysis, stages: Iterable[Box]) -> list[str]:
-    """The kernel of each box that has a choice, and why it is not the columnar one."""
-    lines = []
+def say_columnar(
+    choice: KernelChoice, spark: SparkSession, root: Path, job: SayJob, layout: SegmentLayout, spec: StreamSpec
+) -> list[Written]:
+    """What a query says, if the columnar kernel may and can do it; Declined where Spark must."""
+    try:
+        job.answer.require(spec.schema)
+    except NotProven as reason:
+        raise Declined(str(reason)) from None
+    return _columnar(choice, spark, root).say(job, layout, spec.schema)
+
+
+def reduce_columnar(
+    choice: KernelChoice, spark: SparkSession, root: Path, job: ReduceJob, layout: SegmentLayout
+) -> list[Written]:
+    """Partial results merged, if the columnar kernel may and can do it; Declined where Spark must."""
+    return _columnar(choice, spark, root).reduce(job, layout)
+
+
+def _columnar(choice: KernelChoice, spark: SparkSession, root: Path) -> ColumnarKernel:
+    if choice is KernelChoice.SPARK:
+        raise Declined("kernel='spark'")
+    if not installed():
+        raise Declined(_NOT_INSTALLED)
+    return ColumnarKernel(spark, root, int(str(spark.conf.get("spark.sql.shuffle.partitions"))))
+
+
+def kernel_lines(choice: KernelChoice, analysis: Analysis, stages: Sequence[Box], limits: Limits) -> list[str]:
+    """The kernel of each box that has a choice, and why it is not the columnar one. The last stage has limits."""
+    found: dict[Box, tuple[str, str | None]] = {}
     for box, recipe in _recipes(analysis, stages):
-        reason = _reason(choice, recipe)
-        said = "columnar, with the boxes below it" if reason is None else f"spark, because of {reason}"
-        lines.append(f"  {headline(box)}: {said}")
+        found[box] = "below", _reason(choice, recipe.columnar)
+    with Leaves(analysis.spark) as leaves:
+        for stage in stages:
+            for top in (b for b in boxes_of(stage) if isinstance(b, Consolidate)):
+                how = _LIMITED if limits.cut and stage is stages[-1] else analysis.columnar_answer(leaves, stage)
+                found[top] = "above", _reason(choice, how)
+    lines = []
+    for made, (side, reason) in found.items():
+        said = f"columnar, with the boxes {side} it" if reason is None else f"spark, because of {reason}"
+        lines.append(f"  {headline(made)}: {said}")
     return [*lines, f"  {'all other' if lines else 'all'} boxes: spark"]
 
 
@@ -48,7 +86,7 @@ def refuse_others(choice: KernelChoice, analysis: Analysis, stages: Iterable[Box
     if choice is not KernelChoice.COLUMNAR:
         return
     for box, recipe in _recipes(analysis, stages):
-        reason = _reason(choice, recipe)
+        reason = _reason(choice, recipe.columnar)
         if reason is not None:
             raise AnabranchError(
                 "NOT_SUPPORTED",
@@ -65,9 +103,10 @@ def _recipes(analysis: Analysis, stages: Iterable[Box]) -> list[tuple[Partials, 
         return [(box, analysis.recipe_of(leaves, box)) for box in boxes]
 
 
-def _reason(choice: KernelChoice, recipe: Recipe) -> str | None:
+def _reason(choice: KernelChoice, how: object) -> str | None:
+    """Why a box is not for the columnar kernel, if what was found out about it says so."""
     if choice is KernelChoice.SPARK:
         return "kernel='spark'"
-    if isinstance(recipe.columnar, str):
-        return recipe.columnar
+    if isinstance(how, str):
+        return how
     return None if installed() else _NOT_INSTALLED

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from anabranch.diagram import codec
 from anabranch.diagram.boxes.aggregate import Aggregate
@@ -20,8 +21,19 @@ from anabranch.engine.guard import Guard
 from anabranch.log.log import Log, StreamState
 from anabranch.log.queries import StoredPartials, StoredQuery, is_hidden
 
-# How aggregates are computed does not change while the streams that they read are the same ones, nor the settings.
-Recipes = dict[tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]], Recipe]
+if TYPE_CHECKING:
+    from anabranch.engine.columnar.answer import Answer
+
+# A diagram, the streams that it reads, and the settings.
+RecipeKey = tuple[Box, tuple[int, ...], tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """How boxes are computed, which does not change while their streams are the same ones, nor the settings."""
+
+    aggregates: dict[RecipeKey, Recipe] = field(default_factory=dict)
+    answers: dict[RecipeKey, Answer | str] = field(default_factory=dict)  # in the columnar kernel, or why not there
 
 
 @dataclass(frozen=True)
@@ -151,7 +163,7 @@ class Live:
 
     def __init__(self, log: Log, recipes: Recipes | None = None) -> None:
         self.log = log
-        self.recipes = {} if recipes is None else recipes
+        self.recipes = Recipes() if recipes is None else recipes
         self.queries = {stored.name: _query(stored) for stored in log.register.queries()}
         self.stores = {stored.id: _store(stored) for stored in log.register.stores()}
         self.streams: dict[str, StreamState] = {}

@@ -94,7 +94,8 @@ class Queries:
         """The kernel of each box of a query and of the stages behind it, as lines for people."""
         live = Live(self.log, self.advancer.recipes)
         analysis = Analysis(live, self.session.apart(query.settings), query.settings)
-        return kernel_lines(self.session.kernel, analysis, [stage.plan for stage in live.stages_of(query)])
+        own, *behind = (stage.plan for stage in live.stages_of(query))
+        return kernel_lines(self.session.kernel, analysis, [*behind, own], query.limits)
 
     def recovery(self, box: Box) -> Verdict:
         """How a diagram recovers, with those of the queries whose answers it reads."""

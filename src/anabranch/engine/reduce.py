@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from pyspark.sql import DataFrame
+
 from anabranch.diagram.limits import KEPT
+from anabranch.diagram.stages import leaves_of
+from anabranch.engine.aggregates import Lowered
 from anabranch.engine.analysis import Analysis
+from anabranch.engine.columnar.kernel import Declined
+from anabranch.engine.columnar.reducing import ReduceJob
 from anabranch.engine.emit import write_buckets
 from anabranch.engine.groups import merged
+from anabranch.engine.kept import may_be_revised
 from anabranch.engine.kernel import SMALL
+from anabranch.engine.kernels import reduce_columnar
 from anabranch.engine.live import Live, LiveStore
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
@@ -20,7 +28,7 @@ from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.resets import RESET, counting
 from anabranch.engine.session import Session
 from anabranch.log.intents import Intent
-from anabranch.log.log import Log
+from anabranch.log.log import Log, StreamState
 from anabranch.log.reduction import ReductionPlan
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import Segment
@@ -95,26 +103,44 @@ def _rewrite(
     state = log.stream_by_id(store.stored.stream_id)
     layout = log.layout(state, intent)
     spark = session.apart(store.settings)
-    names = state.spec.schema.names
-    keys = [key.name for key in store.box.keys]
     with Leaves(spark) as leaves:
         lowered = Analysis(live, spark, store.settings).recipe_of(leaves, store.box).lowered
-        paths = [literal_path(str(log.root / s.segment.path)) for s in plan.rewritten]
-        frame = spark.read.schema(spark_schema(state.spec.schema)).parquet(*paths)
-        name = leaves.add(frame.coalesce(1) if plan.rows < SMALL else frame)
-        rows = Relation(f"SELECT * FROM {name}", tuple(names))
-        # A merged result belongs to the newest of its buckets: all of them are said already.
-        also = ["MAX(_bucket) AS _bucket"]
-        if RESET in names:
-            # What a reset has ended goes; the reset stays, to end what is kept elsewhere, in one bucket with its place.
-            others = listed([n for n in names if n != "_bucket"])
-            newest = f"(SELECT MAX(_bucket) FROM {name}) AS _bucket"
-            rows = counting(rows, ["_pane", *keys])
-            rows = Relation(f"SELECT {others}, {newest} FROM {rows.source}", tuple(names))
-            also.append(f"BOOL_OR({RESET}) AS {RESET}")
-        made = merged(rows, lowered, ["_pane", *keys], also=also)
-        few = leaves.frame(f"SELECT {listed(names)} FROM {made.source}")
+        if not _may_be_reset(live, store, state):
+            job = ReduceJob(store.box, lowered, state.spec.schema, tuple(s.segment for s in plan.rewritten))
+            try:
+                return [w.segment for w in reduce_columnar(session.kernel, spark, log.root, job, layout)]
+            except Declined:
+                pass
+        few = _reduced(log, leaves, store, plan, state, lowered)
+    keys = [key.name for key in store.box.keys]
     if store.box.pane is None and keys and plan.rows >= SMALL:
         few = few.repartitionByRange(*keys)  # so that headers tell narrow ranges of keys
     ordered = few.sortWithinPartitions("_pane", *keys)
     return [w.segment for w in write_buckets(ordered, layout, state.spec.schema, ordinals=False, split=False)]
+
+
+def _may_be_reset(live: Live, store: LiveStore, state: StreamState) -> bool:
+    revised = any(may_be_revised(live, leaf, store.terms) for leaf in leaves_of(store.box))
+    return RESET in state.spec.schema.names and revised
+
+
+def _reduced(
+    log: Log, leaves: Leaves, store: LiveStore, plan: ReductionPlan, state: StreamState, lowered: Lowered
+) -> DataFrame:
+    """The partial results of a plan, merged by Spark."""
+    names, keys = state.spec.schema.names, [key.name for key in store.box.keys]
+    paths = [literal_path(str(log.root / s.segment.path)) for s in plan.rewritten]
+    frame = leaves.spark.read.schema(spark_schema(state.spec.schema)).parquet(*paths)
+    name = leaves.add(frame.coalesce(1) if plan.rows < SMALL else frame)
+    rows = Relation(f"SELECT * FROM {name}", tuple(names))
+    # A merged result belongs to the newest of its buckets: all of them are said already.
+    also = ["MAX(_bucket) AS _bucket"]
+    if RESET in names:
+        # What a reset has ended goes; the reset stays, to end what is kept elsewhere, in one bucket with its place.
+        others = listed([n for n in names if n != "_bucket"])
+        newest = f"(SELECT MAX(_bucket) FROM {name}) AS _bucket"
+        rows = counting(rows, ["_pane", *keys])
+        rows = Relation(f"SELECT {others}, {newest} FROM {rows.source}", tuple(names))
+        also.append(f"BOOL_OR({RESET}) AS {RESET}")
+    made = merged(rows, lowered, ["_pane", *keys], also=also)
+    return leaves.frame(f"SELECT {listed(names)} FROM {made.source}")

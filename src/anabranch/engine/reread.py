@@ -23,7 +23,7 @@ from anabranch.diagram.stages import Leaf, core, leaves_of
 from anabranch.engine import settle
 from anabranch.engine.answers import Version
 from anabranch.engine.bounds import write_ignored
-from anabranch.engine.emit import Written, write_buckets
+from anabranch.engine.emit import CHANGE_TYPE, Written, write_buckets
 from anabranch.engine.feeds import times_of
 from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
 from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
@@ -35,7 +35,7 @@ from anabranch.engine.read import spark_schema
 from anabranch.engine.recompute import as_rows, recomputed
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
-from anabranch.engine.saying import CHANGE_TYPE, Saying
+from anabranch.engine.saying import Saying
 from anabranch.engine.settle import settled
 
 if TYPE_CHECKING:

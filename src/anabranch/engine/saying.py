@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -29,10 +28,13 @@ from anabranch.diagram.stages import Leaf, boxes_of
 from anabranch.engine import settle
 from anabranch.engine.answers import NOTHING_SAID, Answers, Kept, Version
 from anabranch.engine.changes import OF_GROUP, ORDER, Emission, difference, first_closed, first_said
-from anabranch.engine.emit import Written, write_buckets
+from anabranch.engine.columnar.kernel import Declined
+from anabranch.engine.columnar.saying import Moment, SayJob
+from anabranch.engine.emit import CHANGE_TYPE, Written, write_buckets
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, SETTINGS, Guard
 from anabranch.engine.kept import Choice, Shelf
 from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
+from anabranch.engine.kernels import say_columnar
 from anabranch.engine.limits import Tally, important, insertions, last_said
 from anabranch.engine.live import LiveQuery
 from anabranch.engine.mistakes import is_query_error
@@ -46,8 +48,6 @@ from anabranch.model.schema import Schema
 
 if TYPE_CHECKING:
     from anabranch.engine.step import Step
-
-CHANGE_TYPE = [pa.field("_change_type", pa.string())]
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,8 @@ def _earlier(step: Step, query: LiveQuery, box: Partials, since: int) -> list[In
 def _difference(
     step: Step, query: LiveQuery, compared: Comparison, ranges: Mapping[Partials, Sequence[Interval]], guard: Guard
 ) -> list[Written]:
-    settings = {**query.settings, **SETTINGS} if guard.on else query.settings
-    spark = step.session.apart(settings)
     state = step.log.stream_by_id(query.stored.stream_id)
+    spark = step.session.apart({**query.settings, **SETTINGS} if guard.on else query.settings)
     with Leaves(spark) as leaves:
         shelf = Shelf(step.log, step.live, query, leaves)
         new = _says_first(query, compared, guard)
@@ -179,38 +178,75 @@ def _difference(
         for box, panes in ranges.items():
             fresh = step.fresh_segments(query, box)
             choices[box] = shelf.choose(box, panes, fresh, only=fresh if alone and box.pane is None else None)
-        few = sum(choice.rows for choice in choices.values()) < SMALL
-
-        def kept(box: Partials) -> Kept:
-            read = shelf.read(box, choices[box], together=few)
-            if not alone:
-                return read
-            fresh = step.fresh_segments(query, box)
-            # Reading is spread over tasks; what concerns the new groups is little, and exchanged once.
-            little = not few and sum(s.rows for s in fresh) < SMALL
-            return replace(read, fresh=shelf.fresh(box, choices[box], fresh), together=little)
-
-        answers = Answers(compared.versions[1:] if new else compared.versions, kept, shelf.recipe, guard)
-        if new:
-            changes = first_said(answers.lower(query.plan), compared.emissions[0].bucket)
-        else:
-            changes = changes_between(answers, query, compared.emissions, state.spec.schema)
-        if query.limits.when is not None or compared.whole:
-            before = last_said(step.log, leaves, query, compared.changed)
-            first = compared.emissions[0].bucket if compared.whole else None
-            changes = important(changes, before, query, spark_schema(state.spec.schema), guard, first)
-        elif query.limits.ignore:
-            changes = insertions(changes)
-        tally = Tally(query)
-        said = tally.left(leaves.frame(changes.sql))
-        failed = leaves.frame(_failed(answers, query, compared.emissions)) if guard.aside else None
-    step.note_opened(query, choices)
+        step.note_opened(query, choices)
+        if not guard.on and (job := _columnar_job(shelf, query, compared, choices, new)) is not None:
+            try:
+                return say_columnar(step.session.kernel, spark, step.log.root, job, step.layout(state), state.spec)
+            except Declined:
+                pass
+        said, failed, tally = _changes(step, query, compared, guard, shelf, choices, new=new, alone=alone)
+    few = _few(choices)
     windowed = closes_of(query, compared.versions) is not None
     spread = _spread(spark, said, choices.values()) if windowed and not few else said.coalesce(1)
     ordered = spread.sortWithinPartitions(*ORDER).select(*state.spec.schema.names, "_change_type")
     written = write_buckets(ordered, step.layout(state), state.spec.schema, extra=CHANGE_TYPE)
     step.note_dropped(query, tally.dropped)
     return [*written, *write_aside(failed, step.layout(state))]
+
+
+def _few(choices: Mapping[Partials, Choice]) -> bool:
+    return sum(choice.rows for choice in choices.values()) < SMALL
+
+
+def _columnar_job(
+    shelf: Shelf, query: LiveQuery, compared: Comparison, choices: Mapping[Partials, Choice], new: bool
+) -> SayJob | None:
+    """The same for the columnar kernel, which says plain answers of one aggregate."""
+    if compared.whole or query.limits.when or query.limits.ignore or len(choices) != 1:
+        return None
+    ((box, choice),) = choices.items()
+    answer = shelf.analysis(box).columnar_answer(shelf.leaves, query.plan)
+    if isinstance(answer, str) or shelf.resets(box, choice):
+        return None
+    versions = compared.versions[1:] if new else compared.versions
+    closes = closes_of(query, versions) or [None] * len(versions)
+    moments = tuple(Moment(version.bucket, close) for version, close in zip(versions, closes, strict=True))
+    return SayJob(answer, choice.state.spec.schema, choice.segments, choice.panes, choice.keys, moments,
+                  compared.emissions, new)  # fmt: skip
+
+
+def _changes(
+    step: Step, query: LiveQuery, compared: Comparison, guard: Guard, shelf: Shelf,
+    choices: Mapping[Partials, Choice], *, new: bool, alone: bool,
+) -> tuple[DataFrame, DataFrame | None, Tally]:  # fmt: skip
+    """What is said, what fails, and how many revisions matter too little, as plans of Spark's."""
+    state = step.log.stream_by_id(query.stored.stream_id)
+    leaves, few = shelf.leaves, _few(choices)
+
+    def kept(box: Partials) -> Kept:
+        read = shelf.read(box, choices[box], together=few)
+        if not alone:
+            return read
+        fresh = step.fresh_segments(query, box)
+        # Reading is spread over tasks; what concerns the new groups is little, and exchanged once.
+        little = not few and sum(s.rows for s in fresh) < SMALL
+        return replace(read, fresh=shelf.fresh(box, choices[box], fresh), together=little)
+
+    answers = Answers(compared.versions[1:] if new else compared.versions, kept, shelf.recipe, guard)
+    if new:
+        changes = first_said(answers.lower(query.plan), compared.emissions[0].bucket)
+    else:
+        changes = changes_between(answers, query, compared.emissions, state.spec.schema)
+    if query.limits.when is not None or compared.whole:
+        before = last_said(step.log, leaves, query, compared.changed)
+        first = compared.emissions[0].bucket if compared.whole else None
+        changes = important(changes, before, query, spark_schema(state.spec.schema), guard, first)
+    elif query.limits.ignore:
+        changes = insertions(changes)
+    tally = Tally(query)
+    said = tally.left(leaves.frame(changes.sql))
+    failed = leaves.frame(_failed(answers, query, compared.emissions)) if guard.aside else None
+    return said, failed, tally
 
 
 def _failed(answers: Answers, query: LiveQuery, emissions: Sequence[Emission]) -> str:

@@ -24,7 +24,7 @@ from anabranch.engine.aggregates import takes_deletions
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.answers import Answers, Kept, Version
 from anabranch.engine.changes import ORDER, Emission
-from anabranch.engine.emit import Written, write_buckets
+from anabranch.engine.emit import CHANGE_TYPE, Written, write_buckets
 from anabranch.engine.kept import Shelf
 from anabranch.engine.kernel import Feed, PartialJob, SparkKernel
 from anabranch.engine.kernels import compute_partials
@@ -34,7 +34,7 @@ from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
-from anabranch.engine.saying import CHANGE_TYPE, changes_between
+from anabranch.engine.saying import changes_between
 from anabranch.engine.session import Session
 from anabranch.log.buckets import Bounds
 from anabranch.log.leases import Lease

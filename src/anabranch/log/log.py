@@ -24,7 +24,7 @@ from anabranch.log.headers import header_from
 from anabranch.log.intents import LEASE_US, Intent, Intents
 from anabranch.log.leases import Leases
 from anabranch.log.moments import Moments
-from anabranch.log.reading import ReadPlan, ReadRange, plan_read
+from anabranch.log.reading import ReadPlan, ReadRange, plan_read, plan_times
 from anabranch.log.references import verify
 from anabranch.log.segments import SegmentLayout
 from anabranch.log.sinks import SinkRegister
@@ -258,14 +258,9 @@ class Log:
         self, stream: StreamState, panes: Sequence[tuple[int, int]], *, tentative: bool = False
     ) -> list[LoggedSegment]:
         """The segments that can hold rows at some event times, given as inclusive intervals."""
-        found: dict[str, LoggedSegment] = {}
         with self.catalog.read() as connection:
             row = self._row(connection, stream.name)
-            for low, high in panes:
-                wanted = ReadRange(None, None, _bound(low), _bound(high + 1), tentative, held=True)
-                for logged in plan_read(connection, row, wanted, self.clock()).segments:
-                    found.setdefault(logged.segment.path, logged)
-        return list(found.values())
+            return plan_times(connection, row, sorted(panes), tentative=tentative, now=self.clock())
 
     # Views and positions.
 
@@ -359,11 +354,6 @@ def _require_base(stream: StreamState) -> None:
             got="a query, which says its own rows",
             next_step="Append to the streams that the query reads.",
         )
-
-
-def _bound(instant: int) -> int | None:
-    """An event time to search by; one beyond all that can be is no bound."""
-    return instant if abs(instant) < 1 << 61 else None
 
 
 def _make_root(root: Path) -> None:

@@ -8,6 +8,7 @@ it, so every plan over event time includes them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.headers import logged_from
 from anabranch.log.intents import OPEN
-from anabranch.log.intervals import starts_to_search
+from anabranch.log.intervals import merge_ranges, starts_to_search
 from anabranch.log.views import EVENT, POSITION
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, Role
@@ -84,6 +85,43 @@ def plan_read(connection: sa.Connection, stream: Any, wanted: ReadRange, now: in
     if wanted.tentative and wanted.last_position is None:  # what is not committed comes after every position
         found += _overlay_segments(connection, conditions, stream, spec, wanted, now)
     return ReadPlan(spec, wanted, tuple(found))
+
+
+def plan_times(
+    connection: sa.Connection, stream: Any, times: Sequence[tuple[int, int]], *, tentative: bool, now: int
+) -> list[LoggedSegment]:
+    """The segments that can hold rows at some event times, as far as they are held: few queries for many times."""
+    spec = StreamSpec.from_json(stream.spec)
+    found: dict[int, Any] = {}
+    for width, _ in starts_to_search(stream.width_classes, None):
+        # Where the times lie closer than segments are wide, one range scan finds those of many.
+        for low, high in merge_ranges([(low - (1 << width), high) for low, high in times]):
+            given = {"stream": stream.id, "width": width, "low": low, "high": high}
+            found |= {row.id: row for row in connection.execute(_BEGINNING_AT, given)}
+    if spec.key:
+        found |= {row.id: row for row in connection.execute(_WITHOUT_TIME, {"stream": stream.id})}
+    rows = sorted(found.values(), key=lambda row: (row.last_position, row.id))
+    logged = [logged_from(row) for row in rows]
+    if tentative and times:
+        wanted = ReadRange(None, None, times[0][0], times[-1][1] + 1, tentative, held=True)
+        table = tables.segments
+        conditions = [table.c.stream_id == stream.id, table.c.role == str(Role.ROWS)]
+        logged += _overlay_segments(connection, conditions, stream, spec, wanted, now)
+    return [segment for segment in logged if segment.segment.meets(times)]
+
+
+def _in_log(*conditions: Any) -> Any:
+    table = tables.segments
+    own = [table.c.stream_id == sa.bindparam("stream"), table.c.role == str(Role.ROWS), table.c.overlay_id.is_(None)]
+    return sa.select(table).where(*own, *conditions)
+
+
+_BEGINNING_AT = _in_log(
+    tables.segments.c.width_class == sa.bindparam("width"),
+    tables.segments.c.event_min >= sa.bindparam("low"),
+    tables.segments.c.event_min <= sa.bindparam("high"),
+)
+_WITHOUT_TIME = _in_log(tables.segments.c.width_class.is_(None))
 
 
 def _position_conditions(connection: sa.Connection, stream: Any, wanted: ReadRange) -> list[Any]:

@@ -8,7 +8,7 @@ Parquet files of ours or references to files that are already immutable.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
@@ -81,6 +81,12 @@ class Segment:
     footer: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     ordinal_base: int = 0
+
+    def meets(self, times: Iterable[tuple[int, int]]) -> bool:
+        """Whether rows of these event times can be in it; those without one can be in any."""
+        if self.event_min is None or self.event_max is None:
+            return True
+        return any(low <= self.event_max and self.event_min <= high for low, high in times)
 
     def to_json(self) -> str:
         """As tasks report it to the driver."""

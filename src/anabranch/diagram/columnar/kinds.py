@@ -109,6 +109,12 @@ def meeting(one: Kind, other: Kind) -> Kind:
     raise NotProven(f"{one} together with {other}")
 
 
+def known(kind: Kind | None, name: str) -> Kind:
+    if kind is None:
+        raise NotProven(f"a column without a type, {name}")
+    return kind
+
+
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 

@@ -8,8 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from anabranch.diagram.columnar.kinds import Kind, NotProven, quoted
-from anabranch.engine.columnar.pipeline import BUCKET, INSTANT, WEIGHT, Pipeline
+from anabranch.diagram.columnar.kinds import Kind, NotProven, quoted, text
+from anabranch.engine.columnar.linear import INSTANT
+from anabranch.engine.columnar.pipeline import BUCKET, WEIGHT, Pipeline
 from anabranch.engine.kernel import Feed
 from anabranch.log.buckets import Bounds
 from anabranch.log.reading import ReadPlan
@@ -30,8 +31,11 @@ class Portion:
 
     def sql(self) -> str:
         """As DuckDB reads them."""
-        files = ", ".join("'" + path.replace("'", "''") + "'" for path in self.files)
-        return f"SELECT {self.chosen} FROM read_parquet([{files}]) WHERE {self.condition}"
+        return f"SELECT {self.chosen} FROM read_parquet({listed_files(self.files)}) WHERE {self.condition}"
+
+
+def listed_files(paths: Sequence[str]) -> str:
+    return f"[{', '.join(map(text, paths))}]"
 
 
 def portions(number: int, pipeline: Pipeline, feed: Feed, root: Path) -> Iterator[Portion]:

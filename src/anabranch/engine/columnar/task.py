@@ -1,10 +1,10 @@
-"""What a task of the columnar kernel does: read segments, compute, write segments, report."""
+"""What tasks of the columnar kernel have in common, and what one does that makes partial results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -23,15 +23,18 @@ _SAFE = ("unused_columns", "filter_pushdown", "common_aggregate", "column_lifeti
 _connections: dict[bool, DuckDBPyConnection] = {}  # one for each process of Spark's, and kind of plan
 
 
-@dataclass(frozen=True)
-class ColumnarTask:
+class Work(Protocol):
     """The work of all tasks, sent to each; small."""
 
-    work: tuple[tuple[Portion, ...], ...]
-    pipelines: tuple[str, ...]
-    fails: bool
-    writer: BucketWriter
-    names: tuple[str, ...]
+    def run(self, number: int) -> Iterator[Report]:
+        """Do what one of them has to do."""
+
+
+@dataclass(frozen=True)
+class ColumnarTask:
+    """Tasks with numbers. What DuckDB refuses to compute is declined: whoever asked will ask Spark."""
+
+    work: Work
 
     def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         import duckdb
@@ -39,13 +42,24 @@ class ColumnarTask:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 try:
-                    yield from self._run(number)
+                    yield from self.work.run(number)
                 except duckdb.Error as error:
                     yield {DECLINED: str(error).splitlines()[0]}
 
-    def _run(self, number: int) -> Iterator[Report]:
+
+@dataclass(frozen=True)
+class MakePartials:
+    """Read segments, compute, write segments."""
+
+    portions: tuple[tuple[Portion, ...], ...]
+    pipelines: tuple[str, ...]
+    fails: bool
+    writer: BucketWriter
+    names: tuple[str, ...]
+
+    def run(self, number: int) -> Iterator[Report]:
         database = connection(self.fails)
-        for part, portion in enumerate(self.work[number]):
+        for part, portion in enumerate(self.portions[number]):
             sql = self.pipelines[portion.pipeline].replace(SEGMENTS, f"({portion.sql()})", 1)
             made: pa.Table = database.sql(sql).to_arrow_table()
             if RESET in self.names:
