@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +15,9 @@ import pytest
 import anabranch as ab
 from anabranch.engine import kernels
 from anabranch.engine.columnar.hashes import hashed
-from anabranch.engine.columnar.kernel import ColumnarKernel, Declined
+from anabranch.engine.columnar.kernel import ColumnarKernel, Declined, Planned
+from anabranch.engine.columnar.saying import SayingTask
+from anabranch.engine.columnar.task import MakePartials
 from anabranch.engine.emit import Written
 from anabranch.engine.kernel import PartialJob, PartialsWritten, SparkKernel
 from anabranch.model.errors import AnabranchError
@@ -41,10 +43,17 @@ def open_with(tmp_path: Path) -> Iterator[Open]:
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that have done jobs, in order; those that declined, with the reason."""
+    """The kernels that have made partial results, in order; those that declined, with the reason."""
     found: list[str] = []
-    for kernel in (ColumnarKernel, SparkKernel):
-        _watch(kernel, found, monkeypatch)
+    _watch(ColumnarKernel.partials, MakePartials, found, monkeypatch)
+    real = SparkKernel.partials
+
+    def partials(self: SparkKernel, job: PartialJob) -> PartialsWritten:
+        made = real(self, job)
+        found.append("spark")
+        return made
+
+    monkeypatch.setattr(SparkKernel, "partials", partials)
     return found
 
 
@@ -52,34 +61,30 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def sayings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the columnar kernel was asked to say: done, or declined and why."""
     found: list[str] = []
-    real = ColumnarKernel.say
-
-    def say(self: ColumnarKernel, *args: Any) -> list[Written]:
-        try:
-            made = real(self, *args)
-        except Declined as reason:
-            found.append(f"declined: {reason}")
-            raise
-        found.append("columnar")
-        return made
-
-    monkeypatch.setattr(ColumnarKernel, "say", say)
+    _watch(ColumnarKernel.say, SayingTask, found, monkeypatch)
     return found
 
 
-def _watch(kernel: type[ColumnarKernel] | type[SparkKernel], found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    real = kernel.partials
+def _watch(plan: Callable[..., Planned], work: type, found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note what becomes of one kind of work."""
+    run = ColumnarKernel.run
 
-    def partials(self: ColumnarKernel | SparkKernel, job: PartialJob) -> PartialsWritten:
+    def planning(self: ColumnarKernel, *args: Any) -> Planned:
         try:
-            made = real(self, job)  # type: ignore[arg-type]
+            return plan(self, *args)
         except Declined as reason:
             found.append(f"declined: {reason}")
             raise
-        found.append(kernel.name)
-        return made
 
-    monkeypatch.setattr(kernel, "partials", partials)
+    def running(self: ColumnarKernel, planned: Sequence[Planned]) -> list[list[Written] | Declined]:
+        outcomes = run(self, planned)
+        for one, outcome in zip(planned, outcomes, strict=True):
+            if isinstance(one.work, work):
+                found.append(f"declined: {outcome}" if isinstance(outcome, Declined) else "columnar")
+        return outcomes
+
+    monkeypatch.setattr(ColumnarKernel, plan.__name__, planning)
+    monkeypatch.setattr(ColumnarKernel, "run", running)
 
 
 def kernels_said(engine: ab.Engine, statement: str) -> list[str]:

@@ -277,7 +277,7 @@ def test_buckets_say_the_same_together_and_apart_across_a_first_deletion(engine:
             stream.append([p if isinstance(p, dict) else {"k": p[0], "ts": at(p[1])} for p in part])
             if together:
                 with advancer._leased() as lease:
-                    advancer.record(lease)
+                    advancer.log.register.record_bucket(lease)
             else:
                 engine.advance()
         engine.advance()

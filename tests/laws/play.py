@@ -55,7 +55,7 @@ def record(engine: ab.Engine) -> None:
     """Record what is waiting as a bucket, and leave it at that."""
     advancer = engine._queries.advancer
     with advancer._leased() as lease:
-        advancer.record(lease, release=False)
+        advancer.log.register.record_bucket(lease, release=False)
 
 
 def _speculate(

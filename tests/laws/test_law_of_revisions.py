@@ -195,7 +195,7 @@ def play(engine: ab.Engine, seed: int, many: int = 2) -> None:
             engine.advance()
         elif dice < 0.7:
             with advancer._leased() as lease:
-                advancer.record(lease)
+                advancer.log.register.record_bucket(lease)
     if chance.random() < 0.5:
         for stream in (orders, events):
             stream.punctuate(at(story.now + 60))

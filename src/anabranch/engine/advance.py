@@ -75,17 +75,20 @@ class Advancer:
 
     def _advance(self, lease: Lease, release: bool, at_once: int | None) -> Advanced:
         done = Advanced()
+        live, running = self._running()
         while True:
-            live, running = self._running()
             waiting = self._waiting(running)
             if not waiting:
                 force = _new(running) or (release and any(map(live.deferred, running)))
-                if not self.record(lease, force=force, release=release):
+                if not (live.queries and self.log.register.record_bucket(lease, force=force, release=release)):
                     break
                 continue
-            self._undo(lease)
+            self._undo(lease, live)
             done += self._step(lease, self._train(waiting[:at_once]))
-        self._speculate(lease)
+            live, running = self._running()
+            self.reducer.reduce(live)
+            self._trim(live)
+        self._speculate(lease, live)
         return done
 
     def _train(self, waiting: Sequence[Bucket]) -> Sequence[Bucket]:
@@ -109,15 +112,13 @@ class Advancer:
             or self.log.overlays.anything_open()
         )
 
-    def _undo(self, lease: Lease) -> None:
+    def _undo(self, lease: Lease, live: Live) -> None:
         """What was said tentatively rests on the last bucket: take it back before there is another one."""
-        live = Live(self.log, self.recipes)
         if any(query.stored.tentative is not None for query in live.queries.values()):
             Tentative(self.log, self.session, lease, live).undo(Open({}, {}))
 
-    def _speculate(self, lease: Lease) -> None:
+    def _speculate(self, lease: Lease, live: Live) -> None:
         """Bring what is said tentatively up to date with the units of work that are open now."""
-        live = Live(self.log, self.recipes)
         said = any(query.stored.tentative is not None for query in live.queries.values())
         if not said and not self.log.overlays.anything_open():
             return
@@ -127,17 +128,8 @@ class Advancer:
             live = Live(self.log, self.recipes)
             Tentative(self.log, self.session, lease, live).say(now)
 
-    def record(self, lease: Lease, *, force: bool = False, release: bool = True) -> Bucket | None:
-        """Record what is waiting as a bucket."""
-        if not self.log.register.queries():
-            return None
-        return self.log.register.record_bucket(lease, force=force, release=release)
-
     def _step(self, lease: Lease, buckets: Sequence[Bucket]) -> Advanced:
         taken: Taken = Step(self.log, self.session, lease, buckets, self.recipes).run()
-        live = Live(self.log, self.recipes)
-        self.reducer.reduce(live)
-        self._trim(live)
         return Advanced(len(buckets), taken.changes, tuple(query.name for query, _ in taken.halted))
 
     def _trim(self, live: Live) -> None:
@@ -149,7 +141,7 @@ class Advancer:
 
     def _running(self) -> tuple[Live, list[LiveQuery]]:
         """The queries that can go on: neither halted themselves, nor anything that they read."""
-        live = Live(self.log)
+        live = Live(self.log, self.recipes)
         stuck = [query for query in live.queries.values() if query.halted]
         waiting = [reader for query in stuck for reader in live.readers_of(query)]
         return live, [query for query in live.queries.values() if query not in stuck and query not in waiting]

@@ -44,6 +44,7 @@ class Feeds:
         self.buckets = buckets
         self.upto = buckets[-1]
         self.outputs = outputs
+        self._new: dict[tuple[Leaf, int, bool], Feed] = {}  # what readers take that have come equally far
 
     def new(self, leaf: Leaf, reader: LiveQuery | LiveStore) -> Feed:
         """What the step's buckets hold of a stream, for a reader that has come so far."""
@@ -53,6 +54,12 @@ class Feeds:
         if query is not None:
             return self._said(query, reader.stored.bucket, first)
         assert isinstance(leaf, Source)
+        key = (leaf, reader.came, reader.stored.bucket is None)
+        if key not in self._new:
+            self._new[key] = self._of_base(leaf, reader, first)
+        return self._new[key]
+
+    def _of_base(self, leaf: Source, reader: LiveQuery | LiveStore, first: int) -> Feed:
         stream = self.live.stream(leaf.stream)
         bounds = self._bounds(stream, reader, first)
         if not bounds or bounds[-1].end == bounds[0].start:
@@ -72,7 +79,7 @@ class Feeds:
         query = self.live.query_of(leaf, reader.terms)
         if query is not None:
             feed = self._said(query, reader.stored.bucket, first)
-            stream = self.log.stream_by_id(query.stored.stream_id)
+            stream = self.live.state(query.stored.stream_id)
             fresh = [s for s in feed.plan.segments if s.last_position is None and s.segment.meets(times)]
             found = self.log.plan_panes(stream, times)
             return replace(feed, plan=ReadPlan(stream.spec, ReadRange(), (*found, *fresh)))
@@ -113,7 +120,7 @@ class Feeds:
 
     def _said(self, query: LiveQuery, since: int | None, first: int) -> Feed:
         """What a query has said after a bucket, in earlier steps and in this one."""
-        stream = self.log.stream_by_id(query.stored.stream_id)
+        stream = self.live.state(query.stored.stream_id)
         start = None if since is None else self.log.moments.first_after(stream.id, since)
         committed: tuple[LoggedSegment, ...] = ()
         if since is None or start is not None:

@@ -67,7 +67,7 @@ class Shelf:
 
         `only` asks for the groups of some segments, where the headers tell which others can hold them.
         """
-        state = self.log.stream_by_id(self.live.store_of(self.query, box).stored.stream_id)
+        state = self.live.state(self.live.store_of(self.query, box).stored.stream_id)
         segments = [s.segment for s in self.log.plan_panes(state, panes, tentative=tentative)]
         condition = "TRUE"
         if only is not None and state.spec.key:

@@ -2,66 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
 from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.partials import Consolidate, Partials
-from anabranch.diagram.columnar.kinds import NotProven
 from anabranch.diagram.drawing import headline
 from anabranch.diagram.limits import Limits
 from anabranch.diagram.query import Query
 from anabranch.diagram.stages import boxes_of
 from anabranch.engine.analysis import Analysis
-from anabranch.engine.columnar.kernel import ColumnarKernel, Declined, installed
-from anabranch.engine.columnar.reducing import ReduceJob
-from anabranch.engine.columnar.saying import SayJob
+from anabranch.engine.columnar.kernel import ColumnarKernel, Declined, Planned, installed
 from anabranch.engine.emit import Written
 from anabranch.engine.groups import Recipe
 from anabranch.engine.kernel import KernelChoice, PartialJob, PartialsWritten, SparkKernel
 from anabranch.engine.relation import Leaves
-from anabranch.log.segments import SegmentLayout
+from anabranch.engine.session import Session
 from anabranch.model.errors import AnabranchError
-from anabranch.model.stream import StreamSpec
 
+K = TypeVar("K", bound=Hashable)
 _LIMITED = "revisions that are not all said"
 _NOT_INSTALLED = "DuckDB, which is not installed (pip install 'anabranch[columnar]')"
 
 
-def compute_partials(choice: KernelChoice, spark: SparkSession, root: Path, job: PartialJob) -> PartialsWritten:
-    """A job by whichever kernel can do it. Rows on which an expression fails are the Spark kernel's to tell."""
-    try:
-        return _columnar(choice, spark, root).partials(job)
-    except Declined:
-        return SparkKernel(spark, root).partials(job)
+def columnar(session: Session, root: Path) -> ColumnarKernel | None:
+    """The columnar kernel, where it may be used and is installed."""
+    if session.kernel is KernelChoice.SPARK or not installed():
+        return None
+    return ColumnarKernel(session.spark, root, session.tasks)
 
 
-def say_columnar(
-    choice: KernelChoice, spark: SparkSession, root: Path, job: SayJob, layout: SegmentLayout, spec: StreamSpec
-) -> list[Written]:
-    """What a query says, if the columnar kernel may and can do it; Declined where Spark must."""
-    try:
-        job.answer.require(spec.schema)
-    except NotProven as reason:
-        raise Declined(str(reason)) from None
-    return _columnar(choice, spark, root).say(job, layout, spec.schema)
+def together(
+    kernel: ColumnarKernel | None, asked: Mapping[K, Callable[[ColumnarKernel], Planned]]
+) -> dict[K, list[Written]]:
+    """What the columnar kernel does of what it is asked, in one job. What it declines is Spark's to do or to refuse."""
+    planned: dict[K, Planned] = {}
+    if kernel is None:
+        return {}
+    for key, plan in asked.items():
+        try:
+            planned[key] = plan(kernel)
+        except Declined:
+            continue
+    done = zip(planned, kernel.run(list(planned.values())), strict=True)
+    return {key: written for key, written in done if not isinstance(written, Declined)}
 
 
-def reduce_columnar(
-    choice: KernelChoice, spark: SparkSession, root: Path, job: ReduceJob, layout: SegmentLayout
-) -> list[Written]:
-    """Partial results merged, if the columnar kernel may and can do it; Declined where Spark must."""
-    return _columnar(choice, spark, root).reduce(job, layout)
-
-
-def _columnar(choice: KernelChoice, spark: SparkSession, root: Path) -> ColumnarKernel:
-    if choice is KernelChoice.SPARK:
-        raise Declined("kernel='spark'")
-    if not installed():
-        raise Declined(_NOT_INSTALLED)
-    return ColumnarKernel(spark, root, int(str(spark.conf.get("spark.sql.shuffle.partitions"))))
+def compute_partials(session: Session, spark: SparkSession, root: Path, job: PartialJob) -> PartialsWritten:
+    """One job by whichever kernel can do it."""
+    done = together(columnar(session, root), {0: lambda kernel: kernel.partials(job)})
+    return PartialsWritten(tuple(done[0])) if done else SparkKernel(spark, root).partials(job)
 
 
 def kernel_lines(choice: KernelChoice, analysis: Analysis, stages: Sequence[Box], limits: Limits) -> list[str]:

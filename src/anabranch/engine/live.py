@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anabranch.diagram import codec
 from anabranch.diagram.boxes.aggregate import Aggregate
@@ -34,6 +34,7 @@ class Recipes:
 
     aggregates: dict[RecipeKey, Recipe] = field(default_factory=dict)
     answers: dict[RecipeKey, Answer | str] = field(default_factory=dict)  # in the columnar kernel, or why not there
+    decoded: dict[tuple[type, int], Any] = field(default_factory=dict)  # queries and stores, as they were last seen
 
 
 @dataclass(frozen=True)
@@ -158,22 +159,45 @@ class LiveStore:
         return int(self.stored.bucket if self.stored.bucket is not None else self.stored.definition["after"])
 
 
+S = TypeVar("S", StoredQuery, StoredPartials)
+L = TypeVar("L")
+
+
 class Live:
     """What the register holds, at one moment."""
 
     def __init__(self, log: Log, recipes: Recipes | None = None) -> None:
         self.log = log
         self.recipes = Recipes() if recipes is None else recipes
-        self.queries = {stored.name: _query(stored) for stored in log.register.queries()}
-        self.stores = {stored.id: _store(stored) for stored in log.register.stores()}
+        self.queries = {stored.name: self._seen(stored, _query) for stored in log.register.queries()}
+        self.stores = {stored.id: self._seen(stored, _store) for stored in log.register.stores()}
         self.streams: dict[str, StreamState] = {}
+        self._states: dict[int, StreamState] = {}
+        self._progress: dict[tuple[str, int], int | None] = {}
         self._by_box: dict[tuple[Box, Terms], LiveQuery] | None = None
         self._fed: set[str] | None = None  # the streams that sinks take
+
+    def _seen(self, stored: S, decode: Callable[[S], L]) -> L:
+        """A query or a store, decoded again only if its definition is another one."""
+        key = (type(stored), stored.id)
+        known = self.recipes.decoded.get(key)
+        if known is None or known.stored.definition != stored.definition:
+            known = decode(stored)
+        elif known.stored != stored:
+            known = replace(known, stored=stored)
+        self.recipes.decoded[key] = known
+        return cast(L, known)
 
     def stream(self, name: str) -> StreamState:
         if name not in self.streams:
             self.streams[name] = self.log.stream(name)
         return self.streams[name]
+
+    def state(self, stream_id: int) -> StreamState:
+        """A stream by its number, as it was when it was first asked for."""
+        if stream_id not in self._states:
+            self._states[stream_id] = self.log.stream_by_id(stream_id)
+        return self._states[stream_id]
 
     def query_of(self, leaf: Leaf, terms: Terms) -> LiveQuery | None:
         """The query whose answers a leaf reads; None where it reads a base stream."""
@@ -232,11 +256,15 @@ class Live:
         return waiting and (query.revise_every != KEPT or self.keeps(query))
 
     def progress_at(self, name: str, bucket: int) -> int | None:
-        """The progress of a stream, base or derived, at the end of a bucket."""
-        query = self.queries.get(name)
-        if query is None:
-            return self.log.register.bounds_at(self.stream(name).id, bucket).progress
-        return progress_of(query.plan, {source: self.progress_at(source, bucket) for source in query.sources})
+        """The progress of a stream, base or derived, at the end of a bucket that is recorded."""
+        if (name, bucket) not in self._progress:
+            query = self.queries.get(name)
+            if query is None:
+                found = self.log.register.bounds_at(self.stream(name).id, bucket).progress
+            else:
+                found = progress_of(query.plan, {s: self.progress_at(s, bucket) for s in query.sources})
+            self._progress[name, bucket] = found
+        return self._progress[name, bucket]
 
     def store_of(self, query: LiveQuery, box: Partials) -> LiveStore:
         """Where a query has its partials. Others may keep equal ones under other settings."""

@@ -14,13 +14,12 @@ from anabranch.diagram.limits import KEPT
 from anabranch.diagram.stages import leaves_of
 from anabranch.engine.aggregates import Lowered
 from anabranch.engine.analysis import Analysis
-from anabranch.engine.columnar.kernel import Declined
 from anabranch.engine.columnar.reducing import ReduceJob
 from anabranch.engine.emit import write_buckets
 from anabranch.engine.groups import merged
 from anabranch.engine.kept import may_be_revised
 from anabranch.engine.kernel import SMALL
-from anabranch.engine.kernels import reduce_columnar
+from anabranch.engine.kernels import columnar, together
 from anabranch.engine.live import Live, LiveStore
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
@@ -107,10 +106,10 @@ def _rewrite(
         lowered = Analysis(live, spark, store.settings).recipe_of(leaves, store.box).lowered
         if not _may_be_reset(live, store, state):
             job = ReduceJob(store.box, lowered, state.spec.schema, tuple(s.segment for s in plan.rewritten))
-            try:
-                return [w.segment for w in reduce_columnar(session.kernel, spark, log.root, job, layout)]
-            except Declined:
-                pass
+            kernel = columnar(session, log.root)
+            done = together(kernel, {store.stored.id: lambda kernel: kernel.reduce(job, layout)})
+            if done:
+                return [w.segment for w in done[store.stored.id]]
         few = _reduced(log, leaves, store, plan, state, lowered)
     keys = [key.name for key in store.box.keys]
     if store.box.pane is None and keys and plan.rows >= SMALL:

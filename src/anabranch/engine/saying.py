@@ -28,13 +28,11 @@ from anabranch.diagram.stages import Leaf, boxes_of
 from anabranch.engine import settle
 from anabranch.engine.answers import NOTHING_SAID, Answers, Kept, Version
 from anabranch.engine.changes import OF_GROUP, ORDER, Emission, difference, first_closed, first_said
-from anabranch.engine.columnar.kernel import Declined
 from anabranch.engine.columnar.saying import Moment, SayJob
 from anabranch.engine.emit import CHANGE_TYPE, Written, write_buckets
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, SETTINGS, Guard
 from anabranch.engine.kept import Choice, Shelf
 from anabranch.engine.kernel import SMALL, Feed, SparkKernel, failed_rows, write_aside
-from anabranch.engine.kernels import say_columnar
 from anabranch.engine.limits import Tally, important, insertions, last_said
 from anabranch.engine.live import LiveQuery
 from anabranch.engine.mistakes import is_query_error
@@ -116,23 +114,50 @@ def _says_once(query: LiveQuery) -> bool:
     return query.limits.ignore and top is not None and top.window is not None
 
 
-def say_groups(step: Step, query: LiveQuery) -> Saying:
-    """The changes of a query of aggregates."""
+@dataclass(frozen=True)
+class Groups:
+    """What a query of aggregates has to say: what is compared, and what is read for it."""
+
+    query: LiveQuery
+    compared: Comparison
+    choices: Mapping[Partials, Choice]
+    new: bool  # whether nothing was said before
+    alone: bool  # whether only the groups of new partial results matter
+
+    @property
+    def few(self) -> bool:
+        return sum(choice.rows for choice in self.choices.values()) < SMALL
+
+
+def find_groups(step: Step, query: LiveQuery) -> Groups:
+    """Find out what the step's buckets can have changed; where there are no choices, nothing."""
     buckets = [b for b in step.buckets if b.number > query.came]
     whole = query.revise_every == KEPT and step.live.deferred(query)
     compared = _everything(step, query, buckets) if whole else compare(step, query, buckets)
     changed = EVERYTHING if whole else _changed(step, query, compared)
     if not changed:
-        return Saying(released=compared.released)
-    ranges = needed(query.plan, changed)
-    compared = replace(compared, changed=changed)
+        return Groups(query, compared, {}, new=False, alone=False)
+    new = _says_first(query, compared)
+    alone = not new and _only_fresh_matter(step, query, compared)
+    choices = {}
+    with Leaves(step.session.apart(query.settings)) as leaves:
+        shelf = Shelf(step.log, step.live, query, leaves)
+        for box, panes in needed(query.plan, changed).items():
+            fresh = step.fresh_segments(query, box)
+            choices[box] = shelf.choose(box, panes, fresh, only=fresh if alone and box.pane is None else None)
+    step.note_opened(query, choices)
+    return Groups(query, replace(compared, changed=changed), choices, new, alone)
+
+
+def say_groups(step: Step, groups: Groups) -> Saying:
+    """The changes of a query of aggregates, by Spark."""
     try:
-        written = _difference(step, query, compared, ranges, NO_GUARD)
+        written = _difference(step, groups, NO_GUARD)
     except Exception as error:
-        if not query.guard.on or not is_query_error(error):
+        if not groups.query.guard.on or not is_query_error(error):
             raise
-        written = _difference(step, query, compared, ranges, query.guard)
-    return Saying(tuple(written), compared.released)
+        written = _difference(step, groups, groups.query.guard)
+    return Saying(tuple(written), groups.compared.released)
 
 
 def _changed(step: Step, query: LiveQuery, compared: Comparison) -> tuple[Interval, ...]:
@@ -158,89 +183,70 @@ def _earlier(step: Step, query: LiveQuery, box: Partials, since: int) -> list[In
     if store.came <= since:
         return []
     found: list[Interval] = []
-    for header in step.log.headers(step.log.stream_by_id(store.stored.stream_id), newest=store.came - since):
+    for header in step.log.headers(step.live.state(store.stored.stream_id), newest=store.came - since):
         if header.bucket is not None and header.bucket > since:
             panes = (header.cause or {}).get("panes") or EVERYTHING
             found += [(int(low), int(high)) for low, high in panes]
     return found
 
 
-def _difference(
-    step: Step, query: LiveQuery, compared: Comparison, ranges: Mapping[Partials, Sequence[Interval]], guard: Guard
-) -> list[Written]:
-    state = step.log.stream_by_id(query.stored.stream_id)
+def _difference(step: Step, groups: Groups, guard: Guard) -> list[Written]:
+    query, choices = groups.query, groups.choices
+    state = step.live.state(query.stored.stream_id)
     spark = step.session.apart({**query.settings, **SETTINGS} if guard.on else query.settings)
     with Leaves(spark) as leaves:
-        shelf = Shelf(step.log, step.live, query, leaves)
-        new = _says_first(query, compared, guard)
-        alone = not new and _only_fresh_matter(step, query, compared)
-        choices = {}
-        for box, panes in ranges.items():
-            fresh = step.fresh_segments(query, box)
-            choices[box] = shelf.choose(box, panes, fresh, only=fresh if alone and box.pane is None else None)
-        step.note_opened(query, choices)
-        if not guard.on and (job := _columnar_job(shelf, query, compared, choices, new)) is not None:
-            try:
-                return say_columnar(step.session.kernel, spark, step.log.root, job, step.layout(state), state.spec)
-            except Declined:
-                pass
-        said, failed, tally = _changes(step, query, compared, guard, shelf, choices, new=new, alone=alone)
-    few = _few(choices)
-    windowed = closes_of(query, compared.versions) is not None
-    spread = _spread(spark, said, choices.values()) if windowed and not few else said.coalesce(1)
+        said, failed, tally = _changes(step, groups, Shelf(step.log, step.live, query, leaves), guard)
+    windowed = closes_of(query, groups.compared.versions) is not None
+    spread = _spread(spark, said, choices.values()) if windowed and not groups.few else said.coalesce(1)
     ordered = spread.sortWithinPartitions(*ORDER).select(*state.spec.schema.names, "_change_type")
     written = write_buckets(ordered, step.layout(state), state.spec.schema, extra=CHANGE_TYPE)
     step.note_dropped(query, tally.dropped)
     return [*written, *write_aside(failed, step.layout(state))]
 
 
-def _few(choices: Mapping[Partials, Choice]) -> bool:
-    return sum(choice.rows for choice in choices.values()) < SMALL
-
-
-def _columnar_job(
-    shelf: Shelf, query: LiveQuery, compared: Comparison, choices: Mapping[Partials, Choice], new: bool
-) -> SayJob | None:
+def columnar_job(step: Step, groups: Groups) -> SayJob | None:
     """The same for the columnar kernel, which says plain answers of one aggregate."""
-    if compared.whole or query.limits.when or query.limits.ignore or len(choices) != 1:
+    query, compared = groups.query, groups.compared
+    if compared.whole or query.limits.cut or len(groups.choices) != 1:
         return None
-    ((box, choice),) = choices.items()
-    answer = shelf.analysis(box).columnar_answer(shelf.leaves, query.plan)
-    if isinstance(answer, str) or shelf.resets(box, choice):
-        return None
-    versions = compared.versions[1:] if new else compared.versions
+    ((box, choice),) = groups.choices.items()
+    with Leaves(step.session.apart(query.settings)) as leaves:
+        shelf = Shelf(step.log, step.live, query, leaves)
+        answer = shelf.analysis(box).columnar_answer(leaves, query.plan)
+        if isinstance(answer, str) or shelf.resets(box, choice):
+            return None
+    versions = compared.versions[1:] if groups.new else compared.versions
     closes = closes_of(query, versions) or [None] * len(versions)
     moments = tuple(Moment(version.bucket, close) for version, close in zip(versions, closes, strict=True))
     return SayJob(answer, choice.state.spec.schema, choice.segments, choice.panes, choice.keys, moments,
-                  compared.emissions, new)  # fmt: skip
+                  compared.emissions, groups.new)  # fmt: skip
 
 
-def _changes(
-    step: Step, query: LiveQuery, compared: Comparison, guard: Guard, shelf: Shelf,
-    choices: Mapping[Partials, Choice], *, new: bool, alone: bool,
-) -> tuple[DataFrame, DataFrame | None, Tally]:  # fmt: skip
+def _changes(step: Step, groups: Groups, shelf: Shelf, guard: Guard) -> tuple[DataFrame, DataFrame | None, Tally]:
     """What is said, what fails, and how many revisions matter too little, as plans of Spark's."""
-    state = step.log.stream_by_id(query.stored.stream_id)
-    leaves, few = shelf.leaves, _few(choices)
+    query, compared, choices = groups.query, groups.compared, groups.choices
+    state = step.live.state(query.stored.stream_id)
+    leaves, few = shelf.leaves, groups.few
 
     def kept(box: Partials) -> Kept:
         read = shelf.read(box, choices[box], together=few)
-        if not alone:
+        if not groups.alone:
             return read
         fresh = step.fresh_segments(query, box)
         # Reading is spread over tasks; what concerns the new groups is little, and exchanged once.
         little = not few and sum(s.rows for s in fresh) < SMALL
         return replace(read, fresh=shelf.fresh(box, choices[box], fresh), together=little)
 
-    answers = Answers(compared.versions[1:] if new else compared.versions, kept, shelf.recipe, guard)
-    if new:
+    first = groups.new and not guard.on
+    answers = Answers(compared.versions[1:] if first else compared.versions, kept, shelf.recipe, guard)
+    if first:
         changes = first_said(answers.lower(query.plan), compared.emissions[0].bucket)
     else:
         changes = changes_between(answers, query, compared.emissions, state.spec.schema)
     if query.limits.when is not None or compared.whole:
         before = last_said(step.log, leaves, query, compared.changed)
-        first = compared.emissions[0].bucket if compared.whole else None
-        changes = important(changes, before, query, spark_schema(state.spec.schema), guard, first)
+        bucket = compared.emissions[0].bucket if compared.whole else None
+        changes = important(changes, before, query, spark_schema(state.spec.schema), guard, bucket)
     elif query.limits.ignore:
         changes = insertions(changes)
     tally = Tally(query)
@@ -306,11 +312,11 @@ def closes_of(query: LiveQuery, versions: Sequence[Version]) -> list[int | None]
     return [progress_into(top, version.progress) for version in versions]
 
 
-def _says_first(query: LiveQuery, compared: Comparison, guard: Guard) -> bool:
+def _says_first(query: LiveQuery, compared: Comparison) -> bool:
     """Whether all that there is to say is new: a query's first bucket, with one result for each group."""
     only = compared.versions[0] is NOTHING_SAID and len(compared.versions) == 2
     many = any(isinstance(box, Explode) for box in boxes_of(query.plan))
-    return only and not (many or compared.whole or guard.on or query.limits.when)
+    return only and not (many or compared.whole or query.limits.when)
 
 
 def _only_fresh_matter(step: Step, query: LiveQuery, compared: Comparison) -> bool:
@@ -350,7 +356,7 @@ def _rows(step: Step, query: LiveQuery, feeds: Mapping[Leaf, Feed], guard: Guard
     settings = {**query.settings, **SETTINGS} if guard.on else query.settings
     kernel = SparkKernel(step.session.apart(settings), step.log.root)
     few = sum(feed.rows for feed in feeds.values()) < SMALL
-    state = step.log.stream_by_id(query.stored.stream_id)
+    state = step.live.state(query.stored.stream_id)
     names = state.spec.schema.names
     # Insertions are said in the order in which they came; revisions are first added up.
     as_came = not any(feed.revisions for feed in feeds.values())

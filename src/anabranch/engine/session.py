@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -107,6 +108,11 @@ class Session:
                     made.conf.set(name, value)
                 self._apart[wanted] = made
             return self._apart[wanted]
+
+    @cached_property
+    def tasks(self) -> int:
+        """How many tasks are worth having at once."""
+        return int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))
 
     def query_settings(self) -> dict[str, str]:
         """The settings under which a query that is created now will always run."""

@@ -11,8 +11,9 @@ others go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
@@ -27,6 +28,8 @@ from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.bounds import Oldest, oldest, write_ignored
+from anabranch.engine.columnar.kernel import ColumnarKernel, Planned
+from anabranch.engine.columnar.saying import SayJob
 from anabranch.engine.emit import Written
 from anabranch.engine.feeds import Feeds, times_of
 from anabranch.engine.guard import SETTINGS, Guard
@@ -40,14 +43,14 @@ from anabranch.engine.kernel import (
     failed_rows,
     prepare_partials,
 )
-from anabranch.engine.kernels import compute_partials
+from anabranch.engine.kernels import columnar, together
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
 from anabranch.engine.relation import Leaves, Relation
 from anabranch.engine.rereads import rereading
 from anabranch.engine.resets import RESET
 from anabranch.engine.rows import lower_linear
-from anabranch.engine.saying import Saying, say_groups, say_rows
+from anabranch.engine.saying import Groups, Saying, columnar_job, find_groups, say_groups, say_rows
 from anabranch.engine.session import Session
 from anabranch.log.buckets import Bucket
 from anabranch.log.intents import Intent
@@ -58,6 +61,7 @@ from anabranch.log.segments import SegmentLayout
 from anabranch.log.steps import Move, Output, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind, Segment
+from anabranch.model.schema import Schema
 
 
 @dataclass
@@ -67,7 +71,6 @@ class Taken:
     moves: list[Move] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
-    intents: list[Intent] = field(default_factory=list)
     partials: dict[int, list[Written]] = field(default_factory=dict)  # by store, not yet committed
     halted: list[tuple[LiveQuery, AnabranchError]] = field(default_factory=list)
     opened: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by query: segments of partial results
@@ -86,6 +89,7 @@ class Step:
         self.upto = buckets[-1].number
         self.live = Live(log, recipes)
         self.taken = Taken()
+        self._intents: dict[int, Intent] = {}  # by stream
         # A store may be further behind than all queries that run, if the one that used it has halted.
         furthest = min((s.came for s in self.live.stores.values()), default=self.upto)
         earlier = log.register.buckets_after(min(furthest, buckets[0].number - 1))
@@ -96,26 +100,29 @@ class Step:
         """Process and commit; on an error nothing of the step remains."""
         try:
             with quietly():
-                for query in self.live.queries.values():  # in the order in which they were made: inputs first
-                    self._take(query)
+                waiting = list(self.live.queries.values())  # in the order in which they were made: inputs first
+                while ready := [query for query in waiting if self._has_inputs(query)]:
+                    self._take(ready)
+                    waiting = [query for query in waiting if query not in ready]
             self._commit()
         except BaseException as error:
-            for intent in self.taken.intents:
+            for intent in self._intents.values():
                 self.log.intents.release(intent)
             if isinstance(error, AnabranchError) and error.id == "UNKNOWN_STREAM":
                 raise _dropped(error) from error
             raise
-        for intent in self.taken.intents:
+        for intent in self._intents.values():
             self.log.intents.forget(intent)
         return self.taken
 
-    def _take(self, query: LiveQuery) -> None:
-        """A query through all phases, if everything that it reads has come as far."""
-        inputs = self.live.inputs_of(query.plan, query.terms)
-        if all(self._came(before) >= self.upto for before in inputs):
-            for store in self.live.stores_of(query):
-                self._parallel(store)
-            self._serial(query)
+    def _has_inputs(self, query: LiveQuery) -> bool:
+        """Whether everything that a query reads has come as far as the step goes."""
+        return all(self._came(before) >= self.upto for before in self.live.inputs_of(query.plan, query.terms))
+
+    def _take(self, queries: Sequence[LiveQuery]) -> None:
+        """Queries that do not read one another through all phases, as far as they can together."""
+        self._parallel([store for query in queries for store in self.live.stores_of(query)])
+        self._serial(queries)
 
     def _came(self, query: LiveQuery) -> int:
         moved = (m.after for m in self.taken.moves if m.kind == "query" and m.id == query.stored.id)
@@ -123,14 +130,36 @@ class Step:
 
     # Parallel.
 
-    def _parallel(self, store: LiveStore) -> None:
-        users = [query for query in self.live.users_of(store) if not query.halted]
-        done = any(m.kind == "store" and m.id == store.stored.id for m in self.taken.moves)
-        if done or store.came >= self.upto or not users:
-            return
-        feeds = {leaf: self.feeds.new(leaf, store) for leaf in leaves_of(store.box)}
+    def _parallel(self, stores: Sequence[LiveStore]) -> None:
+        """All that stores have to add: together what the columnar kernel can do, the rest one by one."""
+        moved = {move.id for move in self.taken.moves if move.kind == "store"}
+        behind = {s.stored.id: s for s in stores if s.stored.id not in moved and s.came < self.upto and self._users(s)}
+        feeds = {n: {leaf: self.feeds.new(leaf, s) for leaf in leaves_of(s.box)} for n, s in behind.items()}
+        self._begin(s.stored.stream_id for n, s in behind.items() if any(f.plan.segments for f in feeds[n].values()))
+        jobs: dict[int, PartialJob] = {}
+        for number, store in behind.items():
+            try:
+                if any(feed.plan.segments for feed in feeds[number].values()):
+                    jobs[number] = self._job(store, feeds[number])
+            except Exception as error:
+                self._halt(self._users(store), error, feeds[number], store)
+        kernel = columnar(self.session, self.log.root)
+        plans = {number: partial(_plan_partials, job) for number, job in jobs.items()}
+        made = {number: PartialsWritten(tuple(written)) for number, written in together(kernel, plans).items()}
+        for number, store in behind.items():
+            if number in jobs or not any(feed.plan.segments for feed in feeds[number].values()):
+                self._add(store, feeds[number], jobs.get(number), made.get(number))
+
+    def _users(self, store: LiveStore) -> list[LiveQuery]:
+        return [query for query in self.live.users_of(store) if not query.halted]
+
+    def _add(
+        self, store: LiveStore, feeds: Mapping[Leaf, Feed], job: PartialJob | None, made: PartialsWritten | None
+    ) -> None:
+        """What a store gets in this step: nothing, what was made already, or what Spark makes now."""
+        users = self._users(store)
         try:
-            written = self._partials(store, feeds)
+            written = [] if job is None else self._partials(store, job, made)
         except Exception as error:
             self._halt(users, error, feeds, store)
             return
@@ -149,9 +178,7 @@ class Step:
         self.taken.moves.append(Move("store", store.stored.id, store.stored.bucket, self.upto))
         self._read(reader_of(store.stored), feeds)
 
-    def _partials(self, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> list[Written]:
-        if not any(feed.plan.segments for feed in feeds.values()):
-            return []
+    def _job(self, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> PartialJob:
         state = self._state(store.stored.stream_id)
         spark = self.session.apart(store.settings)
         with Leaves(spark) as leaves:
@@ -159,20 +186,22 @@ class Step:
         again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
         history = {leaf: self.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
         oldest = self.oldest(store, store.box) if again else None
-        users = [query for query in self.live.users_of(store) if not query.halted]
+        users = self._users(store)
         if oldest is not None and not oldest.concerns(t for f in feeds.values() for t in times_of(f.plan.segments)):
             oldest = None
         ignored = tuple(self.layout(self._state(query.stored.stream_id)) for query in users) if oldest else ()
-        job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history,
-                         oldest=oldest, ignored=ignored)  # fmt: skip
+        return PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history,
+                          oldest=oldest, ignored=ignored)  # fmt: skip
+
+    def _partials(self, store: LiveStore, job: PartialJob, made: PartialsWritten | None) -> list[Written]:
         try:
-            done = compute_partials(self.session.kernel, spark, self.log.root, job)
+            done = made or SparkKernel(self.session.apart(store.settings), self.log.root).partials(job)
         except Exception as error:
             guard = Guard(store.on_error)
             if not guard.on or not is_query_error(error):
                 raise
             done = self._guarded(store, job, guard)
-        for query, written in zip(users, done.ignored, strict=False):
+        for query, written in zip(self._users(store), done.ignored, strict=False):
             self._set_aside(query, written)
         return list(done.partials)
 
@@ -198,7 +227,7 @@ class Step:
     def _guarded(self, store: LiveStore, job: PartialJob, guard: Guard) -> PartialsWritten:
         """The same job again, with expressions that fail row by row."""
         kernel = SparkKernel(self.session.apart({**store.settings, **SETTINGS}), self.log.root)
-        users = [query for query in self.live.users_of(store) if not query.halted]
+        users = self._users(store)
         aside = tuple(self.layout(self._state(query.stored.stream_id)) for query in users) if guard.aside else ()
         done = kernel.partials(replace(job, guard=guard, aside=aside))
         for query, written in zip(users, done.aside, strict=False):
@@ -224,16 +253,43 @@ class Step:
 
     # Serial and repair.
 
-    def _serial(self, query: LiveQuery) -> None:
-        if query.halted or query.came >= self.upto or any(q is query for q, _ in self.taken.halted):
-            return
+    def _serial(self, queries: Sequence[LiveQuery]) -> None:
+        """All that queries have to say: together what the columnar kernel can do, the rest one by one."""
+        behind = [q for q in queries if not q.halted and q.came < self.upto and not self._has_halted(q)]
+        groups: dict[str, Groups] = {}
+        jobs: dict[str, SayJob] = {}
+        for query in behind:
+            if not (query.linear or query.rereads):
+                try:
+                    groups[query.name] = find_groups(self, query)
+                    job = columnar_job(self, groups[query.name])
+                except Exception as error:
+                    self._halt([query], error, {}, None)
+                    continue
+                if job is not None:
+                    jobs[query.name] = job
+        states = {name: self._state(groups[name].query.stored.stream_id) for name in jobs}
+        self._begin(state.id for state in states.values())
+        plans = {name: partial(_plan_saying, job, self.layout(states[name]), states[name].spec.schema)
+                 for name, job in jobs.items()}  # fmt: skip
+        said = together(columnar(self.session, self.log.root), plans)
+        for query in behind:
+            if not self._has_halted(query):
+                self._say_all(query, groups.get(query.name), said.get(query.name))
+
+    def _has_halted(self, query: LiveQuery) -> bool:
+        return any(q is query for q, _ in self.taken.halted)
+
+    def _say_all(self, query: LiveQuery, groups: Groups | None, written: Sequence[Written] | None) -> None:
+        """What a query says in this step: what was said already, or what Spark says now."""
         feeds: dict[Leaf, Feed] = {}
         try:
-            if query.linear or query.rereads:
+            if groups is not None:
+                done = written if groups.choices else ()
+                saying = Saying(tuple(done), groups.compared.released) if done is not None else say_groups(self, groups)
+            else:
                 feeds = {leaf: self.feeds.new(leaf, query) for leaf in query.leaves}
                 saying = rereading(self, query, feeds).say() if query.rereads else say_rows(self, query, feeds)
-            else:
-                saying = say_groups(self, query)
         except Exception as error:
             self._halt([query], error, feeds, None)
             return
@@ -290,18 +346,21 @@ class Step:
         self.taken.dropped[query.name] = many
 
     def _state(self, stream_id: int) -> StreamState:
-        return self.log.stream_by_id(stream_id)
+        return self.live.state(stream_id)
 
     def _intent_of(self, stream_id: int) -> str | None:
-        return next((i.id for i in self.taken.intents if i.stream_id == stream_id), None)
+        return self._intents[stream_id].id if stream_id in self._intents else None
 
     def layout(self, state: StreamState) -> SegmentLayout:
         """Where a stream's new segments go; one intent for each stream of the step."""
-        intent = next((i for i in self.taken.intents if i.stream_id == state.id), None)
-        if intent is None:
-            intent = self.log.intents.begin(state.id)
-            self.taken.intents.append(intent)
-        return self.log.layout(state, intent)
+        if state.id not in self._intents:
+            self._begin([state.id])
+        return self.log.layout(state, self._intents[state.id])
+
+    def _begin(self, stream_ids: Iterable[int]) -> None:
+        """Say that some streams will be written, all at once."""
+        new = self.log.intents.begin_all(number for number in stream_ids if number not in self._intents)
+        self._intents |= {intent.stream_id: intent for intent in new}
 
     def _halt(
         self, queries: Sequence[LiveQuery], error: Exception, feeds: Mapping[Leaf, Feed], store: LiveStore | None
@@ -348,11 +407,20 @@ class Step:
     def _commit(self) -> None:
         taken = self.taken
         self.log.register.commit_step(self.lease, taken.moves, taken.readings, taken.outputs)
-        for intent in taken.intents:
-            if not any(output.intent_id == intent.id for output in taken.outputs):
+        used = {output.intent_id for output in taken.outputs}
+        for intent in self._intents.values():
+            if intent.id not in used:
                 self.log.intents.release(intent)
         for query, error in taken.halted:
             self.log.register.halt(self.lease, [query.stored.id], error)
+
+
+def _plan_partials(job: PartialJob, kernel: ColumnarKernel) -> Planned:
+    return kernel.partials(job)
+
+
+def _plan_saying(job: SayJob, layout: SegmentLayout, schema: Schema, kernel: ColumnarKernel) -> Planned:
+    return kernel.say(job, layout, schema)
 
 
 def _dropped(error: AnabranchError) -> AnabranchError:

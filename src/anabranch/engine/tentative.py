@@ -169,7 +169,7 @@ class Tentative:
             recipe = Analysis(self.live, spark, store.settings).recipe_of(leaves, store.box)
         with self.log.intents.lasting(state.id) as intent:
             job = PartialJob(store.box, recipe, feeds, state.spec.schema, self.log.layout(state, intent))
-            written = [w.segment for w in compute_partials(self.session.kernel, spark, self.log.root, job).partials]
+            written = [w.segment for w in compute_partials(self.session, spark, self.log.root, job).partials]
             self.log.overlays.add_derived(self.lease, state.id, item, self.log.entry_point, written, intent.id)
 
     def _feed(self, leaf: Source, items: Sequence[OverlayItem]) -> Feed:

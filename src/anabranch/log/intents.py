@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -75,31 +75,31 @@ class Intents:
 
     def begin(self, stream_id: int) -> Intent:
         """Register an intent of one's own; it is durable when this returns."""
-        intent = Intent(uuid.uuid4().hex, stream_id, self.clock() + self.lease_us, users=1)
-        self._register(intent)
-        with self._lock:
-            self._open[intent.id] = intent
-            self._start_keeper()
+        (intent,) = self.begin_all([stream_id])
         return intent
 
-    def _register(self, intent: Intent) -> None:
+    def begin_all(self, stream_ids: Iterable[int]) -> list[Intent]:
+        """Register intents of one's own, one for each stream, in one transaction."""
+        expires = self.clock() + self.lease_us
+        intents = [Intent(uuid.uuid4().hex, stream_id, expires, users=1) for stream_id in stream_ids]
+        self._register(intents)
+        with self._lock:
+            self._open |= {intent.id: intent for intent in intents}
+            self._start_keeper()
+        return intents
+
+    def _register(self, intents: Sequence[Intent]) -> None:
+        if not intents:
+            return
+        same = {"holder": this_process(), "state": OPEN, "swept": False}
+        rows = [{**same, "id": i.id, "stream_id": i.stream_id, "expires_at": i.expires_at} for i in intents]
         with self.catalog.write() as connection:
-            connection.execute(
-                tables.intents.insert(),
-                {
-                    "id": intent.id,
-                    "stream_id": intent.stream_id,
-                    "holder": this_process(),
-                    "state": OPEN,
-                    "expires_at": intent.expires_at,
-                    "swept": False,
-                },
-            )
+            connection.execute(tables.intents.insert(), rows)
 
     def entrust(self, stream_id: int, lease_us: int) -> Intent:
         """Register an intent for other processes, which nobody renews: it must outlast what they do under it."""
         intent = Intent(uuid.uuid4().hex, stream_id, self.clock() + lease_us)
-        self._register(intent)
+        self._register([intent])
         return intent
 
     @contextmanager

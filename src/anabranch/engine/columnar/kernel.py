@@ -1,8 +1,12 @@
-"""The columnar kernel behind the same interface as the Spark kernel."""
+"""The columnar kernel behind the same interface as the Spark kernel: DuckDB inside Spark's tasks.
+
+What it is asked is planned first, or declined; then all that a step has planned goes through one job of Spark's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,8 +20,8 @@ from anabranch.engine.columnar.saying import SayingTask, SayJob
 from anabranch.engine.columnar.shares import shares
 from anabranch.engine.columnar.task import DECLINED, ColumnarTask, MakePartials, Work
 from anabranch.engine.emit import CHANGE_TYPE, BucketWriter, Written, placed
-from anabranch.engine.kernel import PartialJob, PartialsWritten
-from anabranch.engine.reports import collect_reports, raise_reported
+from anabranch.engine.kernel import PartialJob
+from anabranch.engine.reports import Report, collect_reports, raise_reported
 from anabranch.log.segments import SegmentLayout, remove_files
 from anabranch.model.run import Segment
 from anabranch.model.schema import Schema
@@ -26,6 +30,8 @@ from anabranch.model.schema import Schema
 _ROWS_A_TASK = 50_000
 # What one SELECT reads at most, so that the groups of a task have a bound however much it is given.
 _ROWS_AT_ONCE = 4_000_000
+# What a part costs however few rows it has, in rows.
+_ROWS_A_PART = 20_000
 
 
 class Declined(Exception):
@@ -36,8 +42,18 @@ def installed() -> bool:
     return find_spec("duckdb") is not None
 
 
+@dataclass(frozen=True)
+class Planned:
+    """Work in some parts, about so many rows each, and where its files go."""
+
+    work: Work
+    parts: int
+    rows: int
+    layout: SegmentLayout
+
+
 class ColumnarKernel:
-    """DuckDB inside Spark's tasks."""
+    """Plans what it can do, and does it."""
 
     name = "columnar"
 
@@ -46,7 +62,8 @@ class ColumnarKernel:
         self.root = root
         self.tasks = tasks
 
-    def partials(self, job: PartialJob) -> PartialsWritten:
+    def partials(self, job: PartialJob) -> Planned:
+        """Rows to be reduced to partial results."""
         pipelines = job.recipe.columnar
         if isinstance(pipelines, str):
             raise Declined(pipelines)
@@ -59,7 +76,15 @@ class ColumnarKernel:
         except NotProven as reason:
             raise Declined(str(reason)) from None
         rows = sum(portion.rows for portion in work)
-        return self._run(job, pipelines, shared_out(work, max(1, min(self.tasks, rows // _ROWS_A_TASK)), _ROWS_AT_ONCE))
+        shared = shared_out(work, max(1, min(self.tasks, rows // _ROWS_A_TASK)), _ROWS_AT_ONCE)
+        task = MakePartials(
+            tuple(map(tuple, shared)),
+            tuple(pipeline.sql for pipeline in pipelines),
+            any(pipeline.fails for pipeline in pipelines),
+            BucketWriter(job.layout, job.schema, pane=job.box.pane, ordinals=False),
+            tuple(job.schema.names),
+        )
+        return Planned(task, len(shared), rows // max(len(shared), 1), job.layout)
 
     def _portions(self, job: PartialJob, pipelines: Sequence[Pipeline]) -> list[Portion]:
         return [
@@ -69,28 +94,21 @@ class ColumnarKernel:
             if portion.files
         ]
 
-    def _run(
-        self, job: PartialJob, pipelines: Sequence[Pipeline], work: Sequence[Sequence[Portion]]
-    ) -> PartialsWritten:
-        task = MakePartials(
-            tuple(map(tuple, work)),
-            tuple(pipeline.sql for pipeline in pipelines),
-            any(pipeline.fails for pipeline in pipelines),
-            BucketWriter(job.layout, job.schema, pane=job.box.pane, ordinals=False),
-            tuple(job.schema.names),
-        )
-        return PartialsWritten(tuple(self._done(task, len(work), job.layout)))
-
-    def say(self, job: SayJob, layout: SegmentLayout, schema: Schema) -> list[Written]:
+    def say(self, job: SayJob, layout: SegmentLayout, schema: Schema) -> Planned:
         """The changes of a query of aggregates."""
         rows = sum(segment.rows for segment in job.segments)
         # Windows without an end cannot be shared out.
         if job.answer.box.window is None and rows > _ROWS_AT_ONCE:
             raise Declined("a running aggregate of many groups")
-        parts = job.shares(self.root, self._tasks(rows))
-        return self._done(SayingTask(job, parts, BucketWriter(layout, schema, CHANGE_TYPE)), len(parts), layout)
+        try:
+            job.answer.require(schema)
+        except NotProven as reason:
+            raise Declined(str(reason)) from None
+        parts = job.shares(self.root, self._parts(rows))
+        task = SayingTask(job, parts, BucketWriter(layout, schema, CHANGE_TYPE))
+        return Planned(task, len(parts), rows // len(parts), layout)
 
-    def reduce(self, job: ReduceJob, layout: SegmentLayout) -> list[Written]:
+    def reduce(self, job: ReduceJob, layout: SegmentLayout) -> Planned:
         """Partial results of the same pane and group made one."""
         rows = sum(segment.rows for segment in job.segments)
         if job.box.pane is None and rows > _ROWS_AT_ONCE:
@@ -99,21 +117,45 @@ class ColumnarKernel:
             how = merging(job.box, job.lowered, job.schema)
         except NotProven as reason:
             raise Declined(str(reason)) from None
-        parts = shares(job.segments, self.root, 1 if job.box.pane is None else self._tasks(rows))
+        parts = shares(job.segments, self.root, 1 if job.box.pane is None else self._parts(rows))
         writer = BucketWriter(layout, job.schema, ordinals=False, split=False)
-        return self._done(MergePartials(how, parts, writer), len(parts), layout)
+        return Planned(MergePartials(how, parts, writer), len(parts), rows // len(parts), layout)
 
-    def _tasks(self, rows: int) -> int:
+    def _parts(self, rows: int) -> int:
         return max(-(-rows // _ROWS_AT_ONCE), min(self.tasks, rows // _ROWS_A_TASK))
 
-    def _done(self, work: Work, tasks: int, layout: SegmentLayout) -> list[Written]:
-        """What some tasks have written. If one of them declines, nothing is."""
-        numbers = self.spark.range(0, tasks, 1, max(tasks, 1))
-        reports = collect_reports(numbers, ColumnarTask(work).reports)
+    def run(self, planned: Sequence[Planned]) -> list[list[Written] | Declined]:
+        """Do all that is planned in one job: what each has written; or why it has written nothing, and Spark must."""
+        given = _given(planned, self.tasks)
+        if not given:
+            return [[] for _ in planned]
+        task = ColumnarTask(tuple(plan.work for plan in planned), given)
+        reports = collect_reports(self.spark.range(0, len(given), 1, len(given)), task.reports)
         raise_reported(reports)
-        refused = next((report[DECLINED] for report in reports if DECLINED in report), None)
-        if refused is not None:
-            done = [Segment.from_json(text) for report in reports for text in report.get("segments", ())]
-            remove_files(layout.root, done)
-            raise Declined(refused)
+        of_work: list[list[Report]] = [[] for _ in planned]
+        for report in reports:
+            of_work[report["work"]].append(report)
+        return [_outcome(mine, plan) for mine, plan in zip(of_work, planned, strict=True)]
+
+
+def _outcome(reports: Sequence[Report], plan: Planned) -> list[Written] | Declined:
+    refused = next((report[DECLINED] for report in reports if DECLINED in report), None)
+    if refused is None:
         return placed(reports)
+    done = [Segment.from_json(text) for report in reports for text in report.get("segments", ())]
+    remove_files(plan.layout.root, done)
+    return Declined(refused)
+
+
+def _given(planned: Sequence[Planned], most: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """The parts of all works for each task, in order: neighbours often read the same."""
+    parts = [(at, part, plan.rows + _ROWS_A_PART) for at, plan in enumerate(planned) for part in range(plan.parts)]
+    total = sum(rows for *_, rows in parts)
+    # Works that were cut into more parts than there are tasks are cut so because a part holds as much as it may.
+    tasks = max([plan.parts for plan in planned] + [min(most, len(parts), max(1, total // _ROWS_A_TASK))], default=0)
+    given: list[list[tuple[int, int]]] = [[] for _ in range(tasks)]
+    before = 0
+    for at, part, rows in parts:
+        given[min(int((before + rows / 2) * tasks / total), tasks - 1)].append((at, part))
+        before += rows
+    return tuple(tuple(some) for some in given if some)

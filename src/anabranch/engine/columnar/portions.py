@@ -29,8 +29,9 @@ class Portion:
     files: tuple[str, ...]
     rows: int
 
-    def sql(self) -> str:
-        """As DuckDB reads them."""
+    @property
+    def rows_read(self) -> str:
+        """The SELECT by which DuckDB reads them."""
         return f"SELECT {self.chosen} FROM read_parquet({listed_files(self.files)}) WHERE {self.condition}"
 
 

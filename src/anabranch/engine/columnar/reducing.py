@@ -11,9 +11,9 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.columnar import over_groups
 from anabranch.diagram.columnar.kinds import Kind, NotProven, quoted
 from anabranch.engine.aggregates import Lowered
-from anabranch.engine.columnar.portions import read_as
+from anabranch.engine.columnar.portions import Portion, read_as
 from anabranch.engine.columnar.shares import Share
-from anabranch.engine.columnar.task import connection
+from anabranch.engine.columnar.task import Scans, connection
 from anabranch.engine.emit import BucketWriter
 from anabranch.engine.reports import Report
 from anabranch.engine.resets import RESET
@@ -68,7 +68,10 @@ class MergePartials:
     shares: Sequence[Share]
     writer: BucketWriter
 
-    def run(self, number: int) -> Iterator[Report]:
+    def reads(self, number: int) -> Sequence[Portion]:
+        return ()
+
+    def run(self, number: int, scans: Scans) -> Iterator[Report]:
         names = self.writer.schema.names
         read = ", ".join([*self.merging.read, "_pane", "_bucket"])
         rows = f"SELECT {read} FROM {self.shares[number].rows}"
@@ -77,4 +80,4 @@ class MergePartials:
         if RESET in names:
             made = made.append_column(RESET, pa.array([False] * made.num_rows))
         for report in self.writer.written(made.select(names)):
-            yield {**report, "partition": number, "part": 0}
+            yield {**report, "part": 0}

@@ -21,9 +21,9 @@ from anabranch.engine.changes import Emission
 from anabranch.engine.columnar.answer import COUNTED, GROUPS, KEPT, VERSION, WINDOWS, Answer
 from anabranch.engine.columnar.difference import RESULTS, difference, first_said
 from anabranch.engine.columnar.hashes import hashed
-from anabranch.engine.columnar.portions import read_as
+from anabranch.engine.columnar.portions import Portion, read_as
 from anabranch.engine.columnar.shares import FOREVER, Share, instant, shares
-from anabranch.engine.columnar.task import connection
+from anabranch.engine.columnar.task import Scans, connection
 from anabranch.engine.emit import BucketWriter
 from anabranch.engine.reports import Report
 from anabranch.model.run import Segment
@@ -56,7 +56,9 @@ class SayJob:
     def shares(self, root: Path, tasks: int) -> tuple[Share, ...]:
         """The windows shared out, so that every task has about as much to read."""
         window = self.answer.box.window
-        return shares(self.segments, root, 1 if window is None else tasks, 0 if window is None else window.size)
+        if window is None:
+            return shares(self.segments, root, 1)
+        return shares(self.segments, root, tasks, window.size, None if self.first else self.moments[0].closes)
 
     def results(self, share: Share) -> str:
         """The groups of a share in all versions, for whatever comes after them."""
@@ -140,13 +142,16 @@ class SayingTask:
     shares: tuple[Share, ...]
     writer: BucketWriter
 
-    def run(self, number: int) -> Iterator[Report]:
+    def reads(self, number: int) -> Sequence[Portion]:
+        return ()
+
+    def run(self, number: int, scans: Scans) -> Iterator[Report]:
         said = self._said(self.shares[number])
         ids = [said[name].combine_chunks() for name in self.job.answer.ids]
         made = said.append_column("_of", hashed([*ids, _nulls(ids[1:], said.num_rows)], said.num_rows))
         names = [*self.writer.schema.names, *(field.name for field in self.writer.extra)]
         for report in self.writer.written(made.select(names)):
-            yield {**report, "partition": number, "part": 0}
+            yield {**report, "part": 0}
 
     def _said(self, share: Share) -> pa.Table:
         job, answer = self.job, self.job.answer

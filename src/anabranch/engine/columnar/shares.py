@@ -13,6 +13,7 @@ from anabranch.engine.columnar.portions import listed_files
 from anabranch.model.run import Segment
 
 FOREVER = 1 << 62
+_SAID = 12  # what it takes to say a row, in rows that are only read (measured)
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,14 @@ class Share:
         return f"({read} WHERE {' AND '.join(bounds)})" if bounds else f"({read})"
 
 
-def shares(segments: Sequence[Segment], root: Path, tasks: int, before: int = 0) -> tuple[Share, ...]:
-    """Stretches for so many tasks at most, with about as much to read for each."""
-    cuts = [-FOREVER, *(_cuts(segments, tasks) if tasks > 1 else ()), FOREVER]
+def shares(
+    segments: Sequence[Segment], root: Path, tasks: int, before: int = 0, closed: int | None = None
+) -> tuple[Share, ...]:
+    """Stretches for so many tasks at most, with about as much to do for each.
+
+    Windows up to `closed` were said before: of their rows most are only read.
+    """
+    cuts = [-FOREVER, *(_cuts(segments, tasks, closed) if tasks > 1 else ()), FOREVER]
     made = []
     for low, high in pairwise(cuts):
         needed = [(low - before, high - 1)]
@@ -47,10 +53,16 @@ def instant(micros: int) -> str:
     return f"MAKE_TIMESTAMPTZ({micros})"
 
 
-def _cuts(segments: Sequence[Segment], tasks: int) -> list[int]:
-    """Instants between which there is about the same number of rows, if those of a segment lie evenly."""
-    known = [(s.event_min, s.event_max + 1, s.rows) for s in segments
-             if s.event_min is not None and s.event_max is not None]  # fmt: skip
+def _cuts(segments: Sequence[Segment], tasks: int, closed: int | None) -> list[int]:
+    """Instants between which there is about as much to do, if the rows of a segment lie evenly."""
+    known = []
+    for s in segments:
+        if s.event_min is None or s.event_max is None:
+            continue
+        if closed is not None and s.event_max >= closed:  # but for few late ones, its rows are new
+            known.append((max(s.event_min, closed), s.event_max + 1, s.rows * _SAID))
+        else:
+            known.append((s.event_min, s.event_max + 1, s.rows))
     if not known:
         return []
     edges = np.unique([edge for low, high, _ in known for edge in (low, high)])

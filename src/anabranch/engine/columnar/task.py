@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,31 +21,60 @@ if TYPE_CHECKING:
 DECLINED = "declined"
 # Where an expression can fail, only what never skips one: DuckDB must not answer where Spark would raise.
 _SAFE = ("unused_columns", "filter_pushdown", "common_aggregate", "column_lifetime")
+_SHARED_ROWS = 1_000_000  # what a task reads once for many, it holds
 _connections: dict[bool, DuckDBPyConnection] = {}  # one for each process of Spark's, and kind of plan
 
 
 class Work(Protocol):
-    """The work of all tasks, sent to each; small."""
+    """What some tasks have to do, sent to each; small."""
 
-    def run(self, number: int) -> Iterator[Report]:
-        """Do what one of them has to do."""
+    def run(self, number: int, scans: Scans) -> Iterator[Report]:
+        """Do the part that has a number."""
+
+    def reads(self, number: int) -> Sequence[Portion]:
+        """What a part reads of streams."""
 
 
 @dataclass(frozen=True)
 class ColumnarTask:
-    """Tasks with numbers. What DuckDB refuses to compute is declined: whoever asked will ask Spark."""
+    """Parts of many works, several for each task. What DuckDB refuses is declined: whoever asked will ask Spark."""
 
-    work: Work
+    works: tuple[Work, ...]
+    given: tuple[tuple[tuple[int, int], ...], ...]  # to each task: works, and parts of them
 
     def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         import duckdb
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                try:
-                    yield from self.work.run(number)
-                except duckdb.Error as error:
-                    yield {DECLINED: str(error).splitlines()[0]}
+                parts = self.given[number]
+                read = (portion for at, part in parts for portion in self.works[at].reads(part))
+                scans = Scans(Counter(portion.rows_read for portion in read))
+                for at, part in parts:
+                    try:
+                        for report in self.works[at].run(part, scans):
+                            yield {**report, "work": at, "partition": part}
+                    except duckdb.Error as error:
+                        yield {DECLINED: str(error).splitlines()[0], "work": at}
+
+
+class Scans:
+    """Segments that several works of a task need are read once, unless they are many."""
+
+    def __init__(self, uses: Mapping[str, int]) -> None:
+        self._uses = uses
+        self._read: str | None = None
+        self._rows: pa.Table | None = None
+
+    def sql(self, portion: Portion, database: DuckDBPyConnection) -> str:
+        """What to select from for the rows of a portion."""
+        rows = portion.rows_read
+        if self._uses[rows] < 2 or portion.rows > _SHARED_ROWS:
+            return rows
+        if self._read != rows:
+            self._rows, self._read = connection(False).sql(rows).to_arrow_table(), rows
+        database.register("_shared", self._rows)
+        return "FROM _shared"
 
 
 @dataclass(frozen=True)
@@ -57,15 +87,18 @@ class MakePartials:
     writer: BucketWriter
     names: tuple[str, ...]
 
-    def run(self, number: int) -> Iterator[Report]:
+    def run(self, number: int, scans: Scans) -> Iterator[Report]:
         database = connection(self.fails)
         for part, portion in enumerate(self.portions[number]):
-            sql = self.pipelines[portion.pipeline].replace(SEGMENTS, f"({portion.sql()})", 1)
+            sql = self.pipelines[portion.pipeline].replace(SEGMENTS, f"({scans.sql(portion, database)})", 1)
             made: pa.Table = database.sql(sql).to_arrow_table()
             if RESET in self.names:
                 made = made.append_column(RESET, pa.array([False] * made.num_rows))
             for report in self.writer.written(made.select(self.names)):
-                yield {**report, "partition": number, "part": part}
+                yield {**report, "part": part}
+
+    def reads(self, number: int) -> Sequence[Portion]:
+        return self.portions[number]
 
 
 def connection(fails: bool) -> DuckDBPyConnection:
