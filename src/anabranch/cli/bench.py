@@ -58,11 +58,13 @@ def late(small: bool, as_json: bool, rows: int | None, files: int | None, data: 
 
 @bench.command()
 @_common
-@click.option("--steps", type=_SIZE, help="How many steps are measured.  [default: 60]")
+@click.option("--steps", type=_SIZE, help="How many steps are measured.  [default: 500]")
 @click.option("--campaigns", type=_SIZE, help="How many groups a window has.  [default: 1,000]")
-def step(small: bool, as_json: bool, steps: int | None, campaigns: int | None) -> None:
+@click.option("--profile", is_flag=True, help="Say where the milliseconds of a step go, instead.")
+def step(small: bool, as_json: bool, steps: int | None, campaigns: int | None, profile: bool) -> None:
     """Small steps over an hour, a day and a month of history, against Structured Streaming's micro-batches."""
-    _finish(bench_step(small=small, quiet=as_json, steps=steps, campaigns=campaigns), as_json)
+    report = bench_step(small=small, quiet=as_json, steps=steps, campaigns=campaigns, profile=profile)
+    _finish(report, as_json)
 
 
 @bench.command()

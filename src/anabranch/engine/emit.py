@@ -9,6 +9,7 @@ have the same numbers on one partition as on a thousand.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -95,10 +96,12 @@ class BucketWriter:
             yield {**self._write(some), "bucket": bucket}
 
     def _write(self, table: pa.Table) -> Report:
+        begin = time.perf_counter()
         rows = numbered(table, 0) if self.ordinals else table
         segments = write_segments(self.layout, rows, self.role)
         return {
             "rows": table.num_rows,
+            "wrote": time.perf_counter() - begin,
             "segments": [s.to_json() for s in segments],
             "panes": self._panes(table),
             "process": os.getpid(),

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from anabranch.log.timing import timed
 from anabranch.model.errors import AnabranchError
 
 Report = dict[str, Any]
@@ -31,7 +32,9 @@ def collect_reports(frame: DataFrame, task: Task) -> list[Report]:
         except AnabranchError as error:
             yield pa.RecordBatch.from_pydict({"report": [json.dumps({"error": error.parts()})]})
 
-    return [json.loads(row.report) for row in frame.mapInArrow(run, "report STRING").collect()]
+    with timed("jobs"):
+        rows = frame.mapInArrow(run, "report STRING").collect()
+    return [json.loads(row.report) for row in rows]
 
 
 def _spare_the_collector() -> None:

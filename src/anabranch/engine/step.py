@@ -24,8 +24,7 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import progress_into, progress_of, sources_of
 from anabranch.diagram.query import OnError
-from anabranch.diagram.reach import EVERYTHING, Interval, join
-from anabranch.diagram.stages import Leaf, leaves_of
+from anabranch.diagram.stages import Leaf
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.bounds import Oldest, oldest, write_ignored
 from anabranch.engine.columnar.kernel import ColumnarKernel, Planned
@@ -37,8 +36,6 @@ from anabranch.engine.kept import Choice
 from anabranch.engine.kernel import (
     SMALL,
     Feed,
-    PartialJob,
-    PartialsWritten,
     SparkKernel,
     failed_rows,
     prepare_partials,
@@ -48,10 +45,10 @@ from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import is_query_error, quietly, row_error
 from anabranch.engine.relation import Leaves, Relation
 from anabranch.engine.rereads import rereading
-from anabranch.engine.resets import RESET
 from anabranch.engine.rows import lower_linear
 from anabranch.engine.saying import Groups, Saying, columnar_job, find_groups, say_groups, say_rows
 from anabranch.engine.session import Session
+from anabranch.engine.storing import store_partials
 from anabranch.log.buckets import Bucket
 from anabranch.log.intents import Intent
 from anabranch.log.leases import Lease
@@ -93,17 +90,17 @@ class Step:
         # A store may be further behind than all queries that run, if the one that used it has halted.
         furthest = min((s.came for s in self.live.stores.values()), default=self.upto)
         earlier = log.register.buckets_after(min(furthest, buckets[0].number - 1))
-        self._stimes = {bucket.number: bucket.stime for bucket in earlier if bucket.number <= self.upto}
-        self.feeds = Feeds(log, self.live, sorted(self._stimes), self.taken.outputs)
+        self.stimes = {bucket.number: bucket.stime for bucket in earlier if bucket.number <= self.upto}
+        self.feeds = Feeds(log, self.live, sorted(self.stimes), self.taken.outputs)
 
     def run(self) -> Taken:
         """Process and commit; on an error nothing of the step remains."""
         try:
             with quietly():
                 waiting = list(self.live.queries.values())  # in the order in which they were made: inputs first
-                while ready := [query for query in waiting if self._has_inputs(query)]:
-                    self._take(ready)
-                    waiting = [query for query in waiting if query not in ready]
+                while ready := {query.name: query for query in waiting if self._has_inputs(query)}:
+                    self._take(list(ready.values()))
+                    waiting = [query for query in waiting if query.name not in ready]
             self._commit()
         except BaseException as error:
             for intent in self._intents.values():
@@ -121,91 +118,16 @@ class Step:
 
     def _take(self, queries: Sequence[LiveQuery]) -> None:
         """Queries that do not read one another through all phases, as far as they can together."""
-        self._parallel([store for query in queries for store in self.live.stores_of(query)])
+        store_partials(self, [store for query in queries for store in self.live.stores_of(query)])
         self._serial(queries)
 
     def _came(self, query: LiveQuery) -> int:
         moved = (m.after for m in self.taken.moves if m.kind == "query" and m.id == query.stored.id)
         return max([query.came, *moved])
 
-    # Parallel.
+    # What both phases share.
 
-    def _parallel(self, stores: Sequence[LiveStore]) -> None:
-        """All that stores have to add: together what the columnar kernel can do, the rest one by one."""
-        moved = {move.id for move in self.taken.moves if move.kind == "store"}
-        behind = {s.stored.id: s for s in stores if s.stored.id not in moved and s.came < self.upto and self._users(s)}
-        feeds = {n: {leaf: self.feeds.new(leaf, s) for leaf in leaves_of(s.box)} for n, s in behind.items()}
-        self._begin(s.stored.stream_id for n, s in behind.items() if any(f.plan.segments for f in feeds[n].values()))
-        jobs: dict[int, PartialJob] = {}
-        for number, store in behind.items():
-            try:
-                if any(feed.plan.segments for feed in feeds[number].values()):
-                    jobs[number] = self._job(store, feeds[number])
-            except Exception as error:
-                self._halt(self._users(store), error, feeds[number], store)
-        kernel = columnar(self.session, self.log.root)
-        plans = {number: partial(_plan_partials, job) for number, job in jobs.items()}
-        made = {number: PartialsWritten(tuple(written)) for number, written in together(kernel, plans).items()}
-        for number, store in behind.items():
-            if number in jobs or not any(feed.plan.segments for feed in feeds[number].values()):
-                self._add(store, feeds[number], jobs.get(number), made.get(number))
-
-    def _users(self, store: LiveStore) -> list[LiveQuery]:
-        return [query for query in self.live.users_of(store) if not query.halted]
-
-    def _add(
-        self, store: LiveStore, feeds: Mapping[Leaf, Feed], job: PartialJob | None, made: PartialsWritten | None
-    ) -> None:
-        """What a store gets in this step: nothing, what was made already, or what Spark makes now."""
-        users = self._users(store)
-        try:
-            written = [] if job is None else self._partials(store, job, made)
-        except Exception as error:
-            self._halt(users, error, feeds, store)
-            return
-        by_bucket: dict[int, list[Written]] = {}
-        for part in written:
-            by_bucket.setdefault(part.bucket, []).append(part)
-        for bucket, parts in sorted(by_bucket.items()):
-            panes = [list(pane) for part in parts for pane in part.panes]
-            draft = RunDraft(
-                RunKind.PARTIALS, tuple(p.segment for p in parts), bucket=bucket, stime=self._stimes[bucket],
-                progress=self._progress(sources_of(store.box), bucket, store.box), cause={"panes": panes},
-            )  # fmt: skip
-            self.taken.outputs.append(Output(store.stored.stream_id, draft, self._intent_of(store.stored.stream_id)))
-        self._ignore_at_source(users, feeds)
-        self.taken.partials[store.stored.id] = list(written)
-        self.taken.moves.append(Move("store", store.stored.id, store.stored.bucket, self.upto))
-        self._read(reader_of(store.stored), feeds)
-
-    def _job(self, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> PartialJob:
-        state = self._state(store.stored.stream_id)
-        spark = self.session.apart(store.settings)
-        with Leaves(spark) as leaves:
-            recipe = Analysis(self.live, spark, store.settings).recipe_of(leaves, store.box)
-        again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
-        history = {leaf: self.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
-        oldest = self.oldest(store, store.box) if again else None
-        users = self._users(store)
-        if oldest is not None and not oldest.concerns(t for f in feeds.values() for t in times_of(f.plan.segments)):
-            oldest = None
-        ignored = tuple(self.layout(self._state(query.stored.stream_id)) for query in users) if oldest else ()
-        return PartialJob(store.box, recipe, feeds, state.spec.schema, self.layout(state), history=history,
-                          oldest=oldest, ignored=ignored)  # fmt: skip
-
-    def _partials(self, store: LiveStore, job: PartialJob, made: PartialsWritten | None) -> list[Written]:
-        try:
-            done = made or SparkKernel(self.session.apart(store.settings), self.log.root).partials(job)
-        except Exception as error:
-            guard = Guard(store.on_error)
-            if not guard.on or not is_query_error(error):
-                raise
-            done = self._guarded(store, job, guard)
-        for query, written in zip(self._users(store), done.ignored, strict=False):
-            self._set_aside(query, written)
-        return list(done.partials)
-
-    def _ignore_at_source(self, queries: Sequence[LiveQuery], feeds: Mapping[Leaf, Feed]) -> None:
+    def ignore_at_source(self, queries: Sequence[LiveQuery], feeds: Mapping[Leaf, Feed]) -> None:
         """Set aside the deletions of rows beyond the history bound of a stream without a key."""
         for leaf, feed in feeds.items():
             if feed.oldest is None or not feed.oldest.concerns(times_of(feed.plan.segments)):
@@ -215,7 +137,7 @@ class Step:
                 rows = kernel.scan(leaves, leaf, replace(feed, resolved=False), together=feed.rows < SMALL)
                 frame = leaves.frame(feed.oldest.ignored(rows))
             for query in queries:
-                self._set_aside(query, write_ignored(frame, self.layout(self._state(query.stored.stream_id))))
+                self.set_aside(query, write_ignored(frame, self.layout(self.state(query.stored.stream_id))))
 
     def oldest(self, reader: LiveQuery | LiveStore, box: Box) -> Oldest | None:
         """What a box of a reader ignores in this step."""
@@ -224,24 +146,14 @@ class Step:
         before = {number: progress_into(box, self.progress_at(names, number - 1)) for number in buckets}
         return oldest(self.live, box, reader.terms, buckets, before, new=reader.stored.bucket is None)
 
-    def _guarded(self, store: LiveStore, job: PartialJob, guard: Guard) -> PartialsWritten:
-        """The same job again, with expressions that fail row by row."""
-        kernel = SparkKernel(self.session.apart({**store.settings, **SETTINGS}), self.log.root)
-        users = self._users(store)
-        aside = tuple(self.layout(self._state(query.stored.stream_id)) for query in users) if guard.aside else ()
-        done = kernel.partials(replace(job, guard=guard, aside=aside))
-        for query, written in zip(users, done.aside, strict=False):
-            self._set_aside(query, written)
-        return done
-
-    def _set_aside(self, query: LiveQuery, aside: Sequence[Written]) -> None:
+    def set_aside(self, query: LiveQuery, aside: Sequence[Written]) -> None:
         for part in aside:
-            draft = RunDraft(RunKind.ROWS, (part.segment,), bucket=part.bucket, stime=self._stimes[part.bucket],
-                             progress=self._progress(query.sources, part.bucket, query.plan))  # fmt: skip
+            draft = RunDraft(RunKind.ROWS, (part.segment,), bucket=part.bucket, stime=self.stimes[part.bucket],
+                             progress=self.progress(query.sources, part.bucket, query.plan))  # fmt: skip
             stream_id = query.stored.stream_id
-            self.taken.outputs.append(Output(stream_id, draft, self._intent_of(stream_id)))
+            self.taken.outputs.append(Output(stream_id, draft, self.intent_of(stream_id)))
 
-    def _read(self, reader: str, feeds: Mapping[Leaf, Feed]) -> None:
+    def read(self, reader: str, feeds: Mapping[Leaf, Feed]) -> None:
         for leaf, feed in feeds.items():
             if feed.derived:
                 # What this step has said itself has no positions yet: it is let go of by the next one.
@@ -264,12 +176,12 @@ class Step:
                     groups[query.name] = find_groups(self, query)
                     job = columnar_job(self, groups[query.name])
                 except Exception as error:
-                    self._halt([query], error, {}, None)
+                    self.halt([query], error, {}, None)
                     continue
                 if job is not None:
                     jobs[query.name] = job
-        states = {name: self._state(groups[name].query.stored.stream_id) for name in jobs}
-        self._begin(state.id for state in states.values())
+        states = {name: self.state(groups[name].query.stored.stream_id) for name in jobs}
+        self.begin(state.id for state in states.values())
         plans = {name: partial(_plan_saying, job, self.layout(states[name]), states[name].spec.schema)
                  for name, job in jobs.items()}  # fmt: skip
         said = together(columnar(self.session, self.log.root), plans)
@@ -291,29 +203,29 @@ class Step:
                 feeds = {leaf: self.feeds.new(leaf, query) for leaf in query.leaves}
                 saying = rereading(self, query, feeds).say() if query.rereads else say_rows(self, query, feeds)
         except Exception as error:
-            self._halt([query], error, feeds, None)
+            self.halt([query], error, feeds, None)
             return
-        self._ignore_at_source([query], feeds)
+        self.ignore_at_source([query], feeds)
         self._say(query, saying)
-        self._read(reader_of(query.stored), feeds)
+        self.read(reader_of(query.stored), feeds)
 
     def _say(self, query: LiveQuery, saying: Saying) -> None:
         written: dict[int, list[Segment]] = {}
         for part in saying.written:
             written.setdefault(part.bucket, []).append(part.segment)
-        state = self._state(query.stored.stream_id)
+        state = self.state(query.stored.stream_id)
         progress = state.progress
         for bucket in self.buckets:
             if bucket.number <= query.came:
                 continue
             segments = written.get(bucket.number, [])
-            reached = self._progress(query.sources, bucket.number, query.plan)
+            reached = self.progress(query.sources, bucket.number, query.plan)
             if not segments and reached == progress:
                 continue
             progress = reached
             kind = RunKind.REVISIONS if saying.revisions else RunKind.ROWS
             draft = RunDraft(kind, tuple(segments), bucket=bucket.number, stime=bucket.stime, progress=progress)
-            intent = self._intent_of(state.id) if segments else None
+            intent = self.intent_of(state.id) if segments else None
             self.taken.outputs.append(Output(state.id, draft, intent))
             self.taken.changes += 0 if query.hidden else draft.rows
         self.taken.moves.append(
@@ -321,13 +233,11 @@ class Step:
                  dropped=self.taken.dropped.get(query.name, 0))
         )  # fmt: skip
 
-    # What both share.
-
     def progress_at(self, sources: Sequence[str], bucket: int) -> dict[str, int | None]:
         """The progress of streams at the end of a bucket."""
         return {name: self.live.progress_at(name, bucket) for name in sources}
 
-    def _progress(self, sources: Sequence[str], bucket: int, box: Box) -> int | None:
+    def progress(self, sources: Sequence[str], bucket: int, box: Box) -> int | None:
         return progress_of(box, self.progress_at(sources, bucket))
 
     def fresh(self, query: LiveQuery, box: Partials) -> list[Written]:
@@ -345,24 +255,24 @@ class Step:
         """Remember how many revisions of a query are not said, to be counted with the step."""
         self.taken.dropped[query.name] = many
 
-    def _state(self, stream_id: int) -> StreamState:
+    def state(self, stream_id: int) -> StreamState:
         return self.live.state(stream_id)
 
-    def _intent_of(self, stream_id: int) -> str | None:
+    def intent_of(self, stream_id: int) -> str | None:
         return self._intents[stream_id].id if stream_id in self._intents else None
 
     def layout(self, state: StreamState) -> SegmentLayout:
         """Where a stream's new segments go; one intent for each stream of the step."""
         if state.id not in self._intents:
-            self._begin([state.id])
+            self.begin([state.id])
         return self.log.layout(state, self._intents[state.id])
 
-    def _begin(self, stream_ids: Iterable[int]) -> None:
+    def begin(self, stream_ids: Iterable[int]) -> None:
         """Say that some streams will be written, all at once."""
         new = self.log.intents.begin_all(number for number in stream_ids if number not in self._intents)
         self._intents |= {intent.stream_id: intent for intent in new}
 
-    def _halt(
+    def halt(
         self, queries: Sequence[LiveQuery], error: Exception, feeds: Mapping[Leaf, Feed], store: LiveStore | None
     ) -> None:
         """Stop queries, and those that read their answers, if it is their expressions that failed."""
@@ -415,10 +325,6 @@ class Step:
             self.log.register.halt(self.lease, [query.stored.id], error)
 
 
-def _plan_partials(job: PartialJob, kernel: ColumnarKernel) -> Planned:
-    return kernel.partials(job)
-
-
 def _plan_saying(job: SayJob, layout: SegmentLayout, schema: Schema, kernel: ColumnarKernel) -> Planned:
     return kernel.say(job, layout, schema)
 
@@ -431,18 +337,3 @@ def _dropped(error: AnabranchError) -> AnabranchError:
         got=f"no {error.got} any more",
         next_step="Advance again; nothing was committed.",
     )
-
-
-def _first(instant: int, box: Partials) -> int:
-    """When the pane of an instant begins."""
-    assert box.pane is not None
-    return instant - (instant - box.offset) % box.pane
-
-
-def _panes(box: Partials, feeds: Mapping[Leaf, Feed]) -> tuple[Interval, ...]:
-    """The event times of the panes that new rows are in."""
-    pane = box.pane
-    times = [interval for feed in feeds.values() for interval in times_of(feed.plan.segments)]
-    if pane is None or any(interval in EVERYTHING for interval in times):
-        return EVERYTHING
-    return join((_first(low, box), _first(high, box) + pane - 1) for low, high in times)

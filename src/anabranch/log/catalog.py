@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from anabranch.log import tables
+from anabranch.log.timing import timed
 from anabranch.model.errors import AnabranchError
 
 FORMAT = 4
@@ -51,7 +52,7 @@ class Catalog:
     def read(self) -> Iterator[sa.Connection]:
         """A consistent view of the catalog."""
         self._require_open()
-        with self._translated(), self.engine.connect() as connection:
+        with timed("catalog"), self._translated(), self.engine.connect() as connection:
             if not self.is_sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
@@ -61,7 +62,7 @@ class Catalog:
     def write(self) -> Iterator[sa.Connection]:
         """One atomic change; it takes the place in the order of commits at once."""
         self._require_open()
-        with self._translated(), self.engine.connect() as connection:
+        with timed("catalog"), self._translated(), self.engine.connect() as connection:
             connection = connection.execution_options(anabranch_begin="IMMEDIATE")
             with connection.begin():
                 if not self.is_sqlite:

@@ -87,6 +87,9 @@ def plan_read(connection: sa.Connection, stream: Any, wanted: ReadRange, now: in
     return ReadPlan(spec, wanted, tuple(found))
 
 
+_ALL_TIME = 1 << 62  # longer than any stretch between two event times
+
+
 def plan_times(
     connection: sa.Connection, stream: Any, times: Sequence[tuple[int, int]], *, tentative: bool, now: int
 ) -> list[LoggedSegment]:
@@ -98,7 +101,7 @@ def plan_times(
         for low, high in merge_ranges([(low - (1 << width), high) for low, high in times]):
             given = {"stream": stream.id, "width": width, "low": low, "high": high}
             found |= {row.id: row for row in connection.execute(_BEGINNING_AT, given)}
-    if spec.key:
+    if spec.key or any(high - low >= _ALL_TIME for low, high in times):
         found |= {row.id: row for row in connection.execute(_WITHOUT_TIME, {"stream": stream.id})}
     rows = sorted(found.values(), key=lambda row: (row.last_position, row.id))
     logged = [logged_from(row) for row in rows]

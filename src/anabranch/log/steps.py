@@ -21,6 +21,7 @@ from anabranch.log.commit import commit_run
 from anabranch.log.intents import end_intent, require_open
 from anabranch.log.leases import Lease, require_lease
 from anabranch.log.positions import set_position
+from anabranch.log.timing import timed
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunHeader
 
@@ -65,7 +66,7 @@ def commit_step(
 ) -> list[RunHeader]:
     """Commit a step under the engine's lease."""
     now = clock()
-    with catalog.write() as connection:
+    with timed("commit"), catalog.write() as connection:
         require_lease(connection, lease)
         for move in moves:
             _move(connection, move)

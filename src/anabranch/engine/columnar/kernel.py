@@ -23,6 +23,7 @@ from anabranch.engine.emit import CHANGE_TYPE, BucketWriter, Written, placed
 from anabranch.engine.kernel import PartialJob
 from anabranch.engine.reports import Report, collect_reports, raise_reported
 from anabranch.log.segments import SegmentLayout, remove_files
+from anabranch.log.timing import tell
 from anabranch.model.run import Segment
 from anabranch.model.schema import Schema
 
@@ -134,8 +135,16 @@ class ColumnarKernel:
         raise_reported(reports)
         of_work: list[list[Report]] = [[] for _ in planned]
         for report in reports:
-            of_work[report["work"]].append(report)
+            if "work" in report:
+                of_work[report["work"]].append(report)
+        _tell(reports)
         return [_outcome(mine, plan) for mine, plan in zip(of_work, planned, strict=True)]
+
+
+def _tell(reports: Sequence[Report]) -> None:
+    """How long the longest task was at work, and how much of that it wrote."""
+    tell("tasks", max((report["took"] for report in reports if "took" in report), default=0.0))
+    tell("writing", sum(report.get("wrote", 0.0) for report in reports) / sum(1 for r in reports if "took" in r))
 
 
 def _outcome(reports: Sequence[Report], plan: Planned) -> list[Written] | Declined:

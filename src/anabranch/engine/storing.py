@@ -1,0 +1,140 @@
+"""The parallel phase: every store takes the new rows of its streams and adds partial results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anabranch.diagram.boxes.partials import Partials
+from anabranch.diagram.progress import sources_of
+from anabranch.diagram.reach import EVERYTHING, Interval, join
+from anabranch.diagram.stages import Leaf, leaves_of
+from anabranch.engine.analysis import Analysis
+from anabranch.engine.columnar.kernel import ColumnarKernel, Planned
+from anabranch.engine.emit import Written
+from anabranch.engine.feeds import times_of
+from anabranch.engine.guard import SETTINGS, Guard
+from anabranch.engine.kernel import Feed, PartialJob, PartialsWritten, SparkKernel
+from anabranch.engine.kernels import columnar, together
+from anabranch.engine.live import LiveQuery, LiveStore
+from anabranch.engine.mistakes import is_query_error
+from anabranch.engine.relation import Leaves
+from anabranch.engine.resets import RESET
+from anabranch.log.register import reader_of
+from anabranch.log.steps import Move, Output
+from anabranch.model.run import RunDraft, RunKind
+
+if TYPE_CHECKING:
+    from anabranch.engine.step import Step
+
+
+def store_partials(step: Step, stores: Sequence[LiveStore]) -> None:
+    """All that stores have to add: together what the columnar kernel can do, the rest one by one."""
+    moved = {move.id for move in step.taken.moves if move.kind == "store"}
+    behind = {s.stored.id: s for s in stores if s.stored.id not in moved and s.came < step.upto and _users(step, s)}
+    feeds = {n: {leaf: step.feeds.new(leaf, s) for leaf in leaves_of(s.box)} for n, s in behind.items()}
+    step.begin(s.stored.stream_id for n, s in behind.items() if any(f.plan.segments for f in feeds[n].values()))
+    jobs: dict[int, PartialJob] = {}
+    for number, store in behind.items():
+        try:
+            if any(feed.plan.segments for feed in feeds[number].values()):
+                jobs[number] = _job(step, store, feeds[number])
+        except Exception as error:
+            step.halt(_users(step, store), error, feeds[number], store)
+    kernel = columnar(step.session, step.log.root)
+    plans = {number: partial(_plan_partials, job) for number, job in jobs.items()}
+    made = {number: PartialsWritten(tuple(written)) for number, written in together(kernel, plans).items()}
+    for number, store in behind.items():
+        if number in jobs or not any(feed.plan.segments for feed in feeds[number].values()):
+            _add(step, store, feeds[number], jobs.get(number), made.get(number))
+
+
+def _users(step: Step, store: LiveStore) -> list[LiveQuery]:
+    return [query for query in step.live.users_of(store) if not query.halted]
+
+
+def _add(
+    step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed], job: PartialJob | None, made: PartialsWritten | None
+) -> None:
+    """What a store gets in this step: nothing, what was made already, or what Spark makes now."""
+    users = _users(step, store)
+    try:
+        written = [] if job is None else _partials(step, store, job, made)
+    except Exception as error:
+        step.halt(users, error, feeds, store)
+        return
+    by_bucket: dict[int, list[Written]] = {}
+    for part in written:
+        by_bucket.setdefault(part.bucket, []).append(part)
+    for bucket, parts in sorted(by_bucket.items()):
+        panes = [list(pane) for part in parts for pane in part.panes]
+        draft = RunDraft(
+            RunKind.PARTIALS, tuple(p.segment for p in parts), bucket=bucket, stime=step.stimes[bucket],
+            progress=step.progress(sources_of(store.box), bucket, store.box), cause={"panes": panes},
+        )  # fmt: skip
+        step.taken.outputs.append(Output(store.stored.stream_id, draft, step.intent_of(store.stored.stream_id)))
+    step.ignore_at_source(users, feeds)
+    step.taken.partials[store.stored.id] = list(written)
+    step.taken.moves.append(Move("store", store.stored.id, store.stored.bucket, step.upto))
+    step.read(reader_of(store.stored), feeds)
+
+
+def _job(step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> PartialJob:
+    state = step.state(store.stored.stream_id)
+    spark = step.session.apart(store.settings)
+    with Leaves(spark) as leaves:
+        recipe = Analysis(step.live, spark, store.settings).recipe_of(leaves, store.box)
+    again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
+    history = {leaf: step.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
+    oldest = step.oldest(store, store.box) if again else None
+    users = _users(step, store)
+    if oldest is not None and not oldest.concerns(t for f in feeds.values() for t in times_of(f.plan.segments)):
+        oldest = None
+    ignored = tuple(step.layout(step.state(query.stored.stream_id)) for query in users) if oldest else ()
+    return PartialJob(store.box, recipe, feeds, state.spec.schema, step.layout(state), history=history,
+                      oldest=oldest, ignored=ignored)  # fmt: skip
+
+
+def _partials(step: Step, store: LiveStore, job: PartialJob, made: PartialsWritten | None) -> list[Written]:
+    try:
+        done = made or SparkKernel(step.session.apart(store.settings), step.log.root).partials(job)
+    except Exception as error:
+        guard = Guard(store.on_error)
+        if not guard.on or not is_query_error(error):
+            raise
+        done = _guarded(step, store, job, guard)
+    for query, written in zip(_users(step, store), done.ignored, strict=False):
+        step.set_aside(query, written)
+    return list(done.partials)
+
+
+def _guarded(step: Step, store: LiveStore, job: PartialJob, guard: Guard) -> PartialsWritten:
+    """The same job again, with expressions that fail row by row."""
+    kernel = SparkKernel(step.session.apart({**store.settings, **SETTINGS}), step.log.root)
+    users = _users(step, store)
+    aside = tuple(step.layout(step.state(query.stored.stream_id)) for query in users) if guard.aside else ()
+    done = kernel.partials(replace(job, guard=guard, aside=aside))
+    for query, written in zip(users, done.aside, strict=False):
+        step.set_aside(query, written)
+    return done
+
+
+def _plan_partials(job: PartialJob, kernel: ColumnarKernel) -> Planned:
+    return kernel.partials(job)
+
+
+def _first(instant: int, box: Partials) -> int:
+    """When the pane of an instant begins."""
+    assert box.pane is not None
+    return instant - (instant - box.offset) % box.pane
+
+
+def _panes(box: Partials, feeds: Mapping[Leaf, Feed]) -> tuple[Interval, ...]:
+    """The event times of the panes that new rows are in."""
+    pane = box.pane
+    times = [interval for feed in feeds.values() for interval in times_of(feed.plan.segments)]
+    if pane is None or any(interval in EVERYTHING for interval in times):
+        return EVERYTHING
+    return join((_first(low, box), _first(high, box) + pane - 1) for low, high in times)
