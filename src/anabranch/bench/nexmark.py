@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from anabranch.model.time import to_datetime
 
 _WARM_FILES = 2
 _AFTER_US = 60 * SECOND_US  # every window has closed by then
+_WAYS = 2  # in which an answer of ours is read
 _NONE = "n/a"
 
 Tell = Callable[[int], None]
@@ -80,7 +81,20 @@ def kernels_of(engine: Engine, query_name: str) -> str:
     lines = [row.plan for row in drawn.collect()]
     begin = lines.index("Kernels:") + 1
     said = [line.strip().split(": ", 1) for line in lines[begin : lines.index("", begin)]]
-    return ", ".join(f"{what.split(' in ')[0]} {kernel.split(',')[0]}" for what, kernel in said)
+    named = [(what if what.startswith("all") else what.split()[0], kernel.split(",")[0]) for what, kernel in said]
+    return ", ".join(f"{what} {kernel}" for what, kernel in named)
+
+
+@dataclass
+class _Outcome:
+    """How a query did."""
+
+    rows: int
+    seconds: float = 0.0
+    its_seconds: float = 0.0  # those of the rival
+    kernels: str = ""
+    answers: int = 0
+    differ: list[int] = field(default_factory=list)  # rows of each of our answers, then of the rival's
 
 
 class _Run:
@@ -116,48 +130,50 @@ class _Run:
             race.run(self.spark, lambda done: None)
 
     def _measure(self, query: Query, data: Events, home: Path, task: TaskID) -> None:
-        race = None if query.rival is None else Race(query.rival, query.reads, data, home / "rival")
-        with _warehouse(query, home / "ours") as engine:
-            seconds = feed(engine, query, data, lambda done: self.progress.update(task, completed=done))
-            kernels = kernels_of(engine, query.name)
-            answers = _answers(engine, query.name)
-            if race is not None:
-                its_seconds = self._race(race, lambda done: self.progress.update(task, completed=data.files + done))
-                answers.append(race.said(self.spark))
-            many, differ = differing(self._batch(query, data), answers)
-        rows = data.rows(query.reads)
-        row: dict[str, Any] = {
-            "query": f"{query.name}, {query.title}",
-            "rows": rows,
-            "answers": many,
-            "seconds": round(seconds, 2),
-            "rows/s": round(rows / seconds),
-            "kernel": kernels,
-            "Structured Streaming": f"{_NONE}: {query.why_none}",
-            "its rows/s": _NONE,
-            "ratio": _NONE,
-            "its rows that differ": _NONE,
-        }
+        """The rival first: nothing of ours is at work then, not even in the background."""
+        outcome, its_answer = _Outcome(data.rows(query.reads)), []
         if query.rival is not None:
-            row |= {
-                "Structured Streaming": query.rival.mode,
-                "its rows/s": round(rows / its_seconds),
-                "ratio": round(its_seconds / seconds, 2),
-                "its rows that differ": differ.pop(),
-            }
-        self.report.rows.append(row)
-        faults = max(differ)
+            race = Race(query.rival, query.reads, data, home / "rival")
+            race.prepare()
+            outcome.its_seconds = race.run(self.spark, lambda done: self.progress.update(task, completed=done))
+            its_answer = [race.said(self.spark)]
+        with _warehouse(query, home / "ours") as engine:
+            outcome.seconds = feed(
+                engine, query, data, lambda done: self.progress.update(task, completed=data.files + done)
+            )
+            outcome.kernels = kernels_of(engine, query.name)
+            answers = [*_answers(engine, query.name), *its_answer]
+            outcome.answers, outcome.differ = differing(self._batch(query, data), answers)
+        self.report.rows.append(_row(query, outcome))
+        faults = max(outcome.differ[:_WAYS])
         self.report.claims.append(Claim(f"{query.name}: rows that differ from a batch", 0, faults, faults == 0))
-
-    def _race(self, race: Race, tell: Tell) -> float:
-        race.prepare()
-        began = time.perf_counter()
-        race.run(self.spark, tell)
-        return time.perf_counter() - began
 
     def _batch(self, query: Query, data: Events) -> DataFrame:
         """The same query as one batch over all rows, straight from the files."""
         return self.spark.sql(query.batch, **{name: self.spark.read.parquet(*data.paths(name)) for name in query.reads})
+
+
+def _row(query: Query, outcome: _Outcome) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "query": f"{query.name}, {query.title}",
+        "rows": outcome.rows,
+        "answers": outcome.answers,
+        "seconds": round(outcome.seconds, 2),
+        "rows/s": round(outcome.rows / outcome.seconds),
+        "kernel": outcome.kernels,
+        "Structured Streaming": f"{_NONE}: {query.why_none}",
+        "its rows/s": _NONE,
+        "ratio": _NONE,
+        "its rows that differ": _NONE,
+    }
+    if query.rival is not None:
+        row |= {
+            "Structured Streaming": query.rival.mode,
+            "its rows/s": round(outcome.rows / outcome.its_seconds),
+            "ratio": round(outcome.its_seconds / outcome.seconds, 2),
+            "its rows that differ": outcome.differ[_WAYS],
+        }
+    return row
 
 
 def _warehouse(query: Query, place: Path) -> Engine:

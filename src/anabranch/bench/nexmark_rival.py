@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +35,13 @@ class Race:
     data: Events
     place: Path
 
-    def run(self, spark: SparkSession, tell: Callable[[int], None]) -> None:
-        """Process all files, one of each stream in a batch, and end."""
+    def run(self, spark: SparkSession, tell: Callable[[int], None]) -> float:
+        """Process all files, one of each stream in a batch; the seconds that it took."""
+        began = time.perf_counter()
         query = self._start(plain_session(spark))
         while not query.awaitTermination(1):
             tell(min(len(query.recentProgress), self.data.files))
+        return time.perf_counter() - began
 
     def prepare(self) -> None:
         """A directory with only these files, since that is what a streaming source reads."""
