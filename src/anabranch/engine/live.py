@@ -194,7 +194,11 @@ class Live:
         return self.streams[name]
 
     def state(self, stream_id: int) -> StreamState:
-        """A stream by its number, as it was when it was first asked for."""
+        """A stream by its number, as it was when one was first asked for."""
+        if not self._states:
+            known = [query.stored.stream_id for query in self.queries.values()]
+            known += [store.stored.stream_id for store in self.stores.values()]
+            self._states = {state.id: state for state in self.log.streams_by_id(known)}
         if stream_id not in self._states:
             self._states[stream_id] = self.log.stream_by_id(stream_id)
         return self._states[stream_id]

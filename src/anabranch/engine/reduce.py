@@ -6,6 +6,7 @@ short transaction. A reader that planned before still finds the old files for a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import DataFrame
@@ -14,6 +15,7 @@ from anabranch.diagram.limits import KEPT
 from anabranch.diagram.stages import leaves_of
 from anabranch.engine.aggregates import Lowered
 from anabranch.engine.analysis import Analysis
+from anabranch.engine.columnar.kernel import ColumnarKernel, Declined, Planned
 from anabranch.engine.columnar.reducing import ReduceJob
 from anabranch.engine.emit import write_buckets
 from anabranch.engine.groups import merged
@@ -45,6 +47,7 @@ class Reducer:
     def reduce(self, live: Live) -> None:
         """Reduce every store that has many small runs."""
         self._working = {number: work for number, work in self._working.items() if not _done(work)}
+        small = []
         for store in live.stores.values():
             number = store.stored.id
             if number in self._working:
@@ -53,23 +56,36 @@ class Reducer:
             if plan is None:
                 continue
             if plan.rows < SMALL:
-                self._reduce(live, store, plan)
+                small.append((store, plan))
             else:
                 self._thread = self._thread or ThreadPoolExecutor(1, "anabranch-reduce")
-                self._working[number] = self._thread.submit(self._reduce, live, store, plan)
+                self._working[number] = self._thread.submit(self._reduce, live, [(store, plan)])
+        self._reduce(live, small)
 
     def close(self) -> None:
         """Let what is under way finish."""
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _reduce(self, live: Live, store: LiveStore, plan: ReductionPlan) -> None:
-        if not plan.rewritten:
-            self.log.register.commit_reduction(plan, [], None)
-            return
-        with self.log.intents.lasting(store.stored.stream_id) as intent:
-            written = _rewrite(self.log, self.session, live, store, plan, intent)
-            self.log.register.commit_reduction(plan, written, intent.id)
+    def _reduce(self, live: Live, plans: Sequence[tuple[LiveStore, ReductionPlan]]) -> None:
+        """Rewrite what is planned, together as far as the columnar kernel can."""
+        for _, plan in plans:
+            if not plan.rewritten:
+                self.log.register.commit_reduction(plan, [], None)
+        work = [(store, plan) for store, plan in plans if plan.rewritten]
+        intents = self.log.intents.begin_all(store.stored.stream_id for store, _ in work)
+        rewrites = [_Rewrite(self, live, *one, intent) for one, intent in zip(work, intents, strict=True)]
+        try:
+            done = together(columnar(self.session, self.log.root), {r.number: r.planned for r in rewrites})
+            for rewrite in rewrites:
+                written = done.get(rewrite.number)
+                segments = rewrite.by_spark() if written is None else [w.segment for w in written]
+                self.log.register.commit_reduction(rewrite.plan, segments, rewrite.intent.id)
+                self.log.intents.forget(rewrite.intent)
+                intents.remove(rewrite.intent)
+        finally:
+            for intent in intents:
+                self.log.intents.release(intent)
 
 
 def _done(work: Future[None]) -> bool:
@@ -96,26 +112,33 @@ def _horizon(live: Live, store: LiveStore) -> int:
     return min(said, default=store.came)
 
 
-def _rewrite(
-    log: Log, session: Session, live: Live, store: LiveStore, plan: ReductionPlan, intent: Intent
-) -> list[Segment]:
-    state = log.stream_by_id(store.stored.stream_id)
-    layout = log.layout(state, intent)
-    spark = session.apart(store.settings)
-    with Leaves(spark) as leaves:
-        lowered = Analysis(live, spark, store.settings).recipe_of(leaves, store.box).lowered
-        if not _may_be_reset(live, store, state):
-            job = ReduceJob(store.box, lowered, state.spec.schema, tuple(s.segment for s in plan.rewritten))
-            kernel = columnar(session, log.root)
-            done = together(kernel, {store.stored.id: lambda kernel: kernel.reduce(job, layout)})
-            if done:
-                return [w.segment for w in done[store.stored.id]]
-        few = _reduced(log, leaves, store, plan, state, lowered)
-    keys = [key.name for key in store.box.keys]
-    if store.box.pane is None and keys and plan.rows >= SMALL:
-        few = few.repartitionByRange(*keys)  # so that headers tell narrow ranges of keys
-    ordered = few.sortWithinPartitions("_pane", *keys)
-    return [w.segment for w in write_buckets(ordered, layout, state.spec.schema, ordinals=False, split=False)]
+class _Rewrite:
+    """Partial results of a store that are to become fewer."""
+
+    def __init__(self, reducer: Reducer, live: Live, store: LiveStore, plan: ReductionPlan, intent: Intent) -> None:
+        self.log, self.live, self.store, self.plan, self.intent = reducer.log, live, store, plan, intent
+        self.number = store.stored.id
+        self.state = self.log.stream_by_id(store.stored.stream_id)
+        self.layout = self.log.layout(self.state, intent)
+        self.spark = reducer.session.apart(store.settings)
+        with Leaves(self.spark) as leaves:
+            self.lowered = Analysis(live, self.spark, store.settings).recipe_of(leaves, store.box).lowered
+
+    def planned(self, kernel: ColumnarKernel) -> Planned:
+        if _may_be_reset(self.live, self.store, self.state):
+            raise Declined("partial results that were reset")
+        segments = tuple(logged.segment for logged in self.plan.rewritten)
+        return kernel.reduce(ReduceJob(self.store.box, self.lowered, self.state.spec.schema, segments), self.layout)
+
+    def by_spark(self) -> list[Segment]:
+        schema, box = self.state.spec.schema, self.store.box
+        keys = [key.name for key in box.keys]
+        with Leaves(self.spark) as leaves:
+            few = _reduced(self.log, leaves, self.store, self.plan, self.state, self.lowered)
+        if box.pane is None and keys and self.plan.rows >= SMALL:
+            few = few.repartitionByRange(*keys)  # so that headers tell narrow ranges of keys
+        ordered = few.sortWithinPartitions("_pane", *keys)
+        return [w.segment for w in write_buckets(ordered, self.layout, schema, ordinals=False, split=False)]
 
 
 def _may_be_reset(live: Live, store: LiveStore, state: StreamState) -> bool:

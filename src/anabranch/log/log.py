@@ -64,6 +64,36 @@ class StreamState:
         return self.first_revision is not None and self.first_revision <= position
 
 
+# A stream with all that its state tells.
+_STREAMS = sa.select(
+    tables.streams,
+    sa.select(sa.func.count())
+    .select_from(tables.sources)
+    .where(tables.sources.c.stream_id == tables.streams.c.id)
+    .scalar_subquery()
+    .label("sources"),
+)
+
+
+def _state(row: Any) -> StreamState:
+    return StreamState(
+        id=row.id,
+        spec=StreamSpec.from_json(row.spec),
+        last_position=row.last_position,
+        progress=row.progress,
+        runs=row.runs,
+        rows=row.rows,
+        trimmed=row.trimmed,
+        quarantined=row.quarantined,
+        size=row.size,
+        event_min=row.event_min,
+        event_max=row.event_max,
+        sources=row.sources,
+        role=row.role,
+        first_revision=row.first_revision,
+    )
+
+
 class Log:
     """An open warehouse."""
 
@@ -110,27 +140,33 @@ class Log:
 
     def stream(self, name: str) -> StreamState:
         with self.catalog.read() as connection:
-            return self._state(connection, self._row(connection, name))
+            return _state(self._row(connection, name))
 
     def stream_by_id(self, stream_id: int) -> StreamState:
         with self.catalog.read() as connection:
-            row = connection.execute(sa.select(tables.streams).where(tables.streams.c.id == stream_id)).first()
-            if row is None:
-                raise AnabranchError(
-                    "POSITION_CONFLICT",
-                    place=f"stream number {stream_id}",
-                    need="a stream that is there",
-                    got="one that was dropped meanwhile",
-                    next_step="Try again.",
-                )
-            return self._state(connection, row)
+            row = connection.execute(_STREAMS.where(tables.streams.c.id == stream_id)).first()
+        if row is None:
+            raise AnabranchError(
+                "POSITION_CONFLICT",
+                place=f"stream number {stream_id}",
+                need="a stream that is there",
+                got="one that was dropped meanwhile",
+                next_step="Try again.",
+            )
+        return _state(row)
+
+    def streams_by_id(self, stream_ids: Sequence[int]) -> list[StreamState]:
+        """Those of some streams that are still there."""
+        with self.catalog.read() as connection:
+            found = connection.execute(_STREAMS.where(tables.streams.c.id.in_(stream_ids))).all()
+        return [_state(row) for row in found]
 
     def streams(self) -> list[StreamState]:
         """Base and derived streams; the partial results behind them are nobody's to read."""
         with self.catalog.read() as connection:
             shown = tables.streams.c.role.in_([buckets.BASE, queries.DERIVED])
-            rows = connection.execute(sa.select(tables.streams).where(shown).order_by(tables.streams.c.name)).all()
-            return [self._state(connection, row) for row in rows]
+            rows = connection.execute(_STREAMS.where(shown).order_by(tables.streams.c.name)).all()
+        return [_state(row) for row in rows]
 
     def drop_stream(self, name: str) -> None:
         """Forget a stream and its rows. Refused while a query, subscription or view reads it."""
@@ -144,7 +180,7 @@ class Log:
             register.delete_stream(connection, row.id, self.clock())
 
     def _row(self, connection: sa.Connection, name: str) -> Any:
-        row = connection.execute(sa.select(tables.streams).where(tables.streams.c.name == name)).first()
+        row = connection.execute(_STREAMS.where(tables.streams.c.name == name)).first()
         if row is None:
             shown = sa.select(tables.streams.c.name).where(tables.streams.c.role.in_([buckets.BASE, queries.DERIVED]))
             known = connection.execute(shown.order_by(tables.streams.c.name)).scalars().all()
@@ -156,27 +192,6 @@ class Log:
                 next_step="Check the spelling, or create the stream.",
             )
         return row
-
-    def _state(self, connection: sa.Connection, row: Any) -> StreamState:
-        sources = connection.execute(
-            sa.select(sa.func.count()).select_from(tables.sources).where(tables.sources.c.stream_id == row.id)
-        ).scalar_one()
-        return StreamState(
-            id=row.id,
-            spec=StreamSpec.from_json(row.spec),
-            last_position=row.last_position,
-            progress=row.progress,
-            runs=row.runs,
-            rows=row.rows,
-            trimmed=row.trimmed,
-            quarantined=row.quarantined,
-            size=row.size,
-            event_min=row.event_min,
-            event_max=row.event_max,
-            sources=sources,
-            role=row.role,
-            first_revision=row.first_revision,
-        )
 
     # Writing.
 
