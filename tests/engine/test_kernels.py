@@ -235,3 +235,24 @@ def test_without_duckdb(open_with: Open, done: list[str], monkeypatch: pytest.Mo
     engine.advance()
     assert done == ["spark"]
     assert len(table(engine, "sums")) == 1
+
+
+def test_a_step_has_few_jobs(open_with: Open) -> None:
+    """One where nothing closes and nothing is revised, two where something is, however many queries there are."""
+    engine = open_with("auto")
+    for minutes in (1, 2, 3):
+        engine.sql(f"""CREATE STREAM q{minutes} AS SELECT k, count(*) AS c, cq_close(*) AS t
+            FROM s <SLICES '{minutes} minutes'> GROUP BY k""")
+    context, stream = engine.spark.sparkContext, engine.stream("s")
+
+    def jobs(*minutes: float) -> int:
+        stream.append(rows(*minutes))
+        context.setJobGroup(str(minutes), "a step")
+        engine.advance()
+        return len(context.statusTracker().getJobIdsForGroup(str(minutes)))
+
+    jobs(0.1, 6.1)
+    assert jobs(6.2) == 1
+    assert jobs(6.3, 7.1) == 2  # one of the windows closes
+    assert jobs(0.2) == 2  # those of the beginning are revised
+    assert [len(table(engine, f"q{minutes}")) for minutes in (1, 2, 3)] == [2, 1, 1]

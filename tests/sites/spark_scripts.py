@@ -61,7 +61,7 @@ def writer(place: str, phase: str, user: str) -> None:
     elif phase == "before_header":
         stop_before(units.UnitOfWork, "commit", stop)
     elif phase == "inside_transaction":
-        stop_before(units, "end_intent", stop)
+        stop_before(units, "end_intents", stop)
     stream.append(rows, run_id=("spark", int(user)))
     stop()
 

@@ -50,6 +50,10 @@ class Outlet(Protocol):
         """Take it there; what fails is remembered, and named, and never stops a query."""
 
 
+# So many versions of an answer are compared at once.
+_MOST_BUCKETS = 64
+
+
 class Advancer:
     """Takes buckets through steps, under the engine's lease."""
 
@@ -92,10 +96,12 @@ class Advancer:
         return done
 
     def _train(self, waiting: Sequence[Bucket]) -> Sequence[Bucket]:
-        """The buckets that go into one step: it ends before a stream's first revision.
+        """The buckets that go into one step. An engine that is behind takes many, one that is not takes one.
 
-        Rows are said in the order in which they came until then, and afterwards in the order of what they are.
+        It ends before a stream's first revision: rows are said in the order in which they came until then, and
+        afterwards in the order of what they are.
         """
+        waiting = waiting[:_MOST_BUCKETS]
         first, last = waiting[0].number, waiting[-1].number
         turns = self.log.register.turns(first, last) if first < last else []
         return [bucket for bucket in waiting if not turns or bucket.number < turns[0]]

@@ -19,7 +19,7 @@ from anabranch.log import tables
 from anabranch.log.gc import release_files
 from anabranch.log.headers import insert_segments, logged_from, segment_values
 from anabranch.log.horizon import horizon
-from anabranch.log.intents import end_intent, require_open
+from anabranch.log.intents import end_intents, require_open
 from anabranch.log.intervals import class_mask, merge_ranges
 from anabranch.log.rewrite import GROUP_ROWS, group_segments
 from anabranch.log.segments import SPAN_US
@@ -88,7 +88,7 @@ def commit_compaction(
     assert sum(s.rows for s in written) == plan.rows, "compaction must write the rows that it read"
     place = f"compaction of stream number {plan.stream_id}"
     if intent_id is not None:
-        require_open(connection, intent_id, now, place)
+        require_open(connection, intent_id, now=now, place=place)
     _require_unchanged(connection, plan, place)
     if plan.segments:
         connection.execute(table.delete().where(table.c.id.in_(plan.ids)))
@@ -99,7 +99,7 @@ def commit_compaction(
         _recount_classes(connection, plan.stream_id)
     _fold_headers(connection, plan.stream_id, plan.up_to)
     if intent_id is not None:
-        end_intent(connection, intent_id)
+        end_intents(connection, intent_id)
 
 
 def _recount_classes(connection: sa.Connection, stream_id: int) -> None:

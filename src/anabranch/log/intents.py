@@ -160,13 +160,13 @@ class Intents:
     def end(self, intent_id: str) -> None:
         """End an intent by its number: what was written under it and not committed is garbage."""
         with self.catalog.write() as connection:
-            end_intent(connection, intent_id)
+            end_intents(connection, intent_id)
 
     def _end(self, intent: Intent) -> None:
         self.forget(intent)
         try:
             with self.catalog.write() as connection:
-                end_intent(connection, intent.id)
+                end_intents(connection, intent.id)
         except AnabranchError:
             return  # out of reach: it is not renewed any more, and lapses by itself
 
@@ -204,7 +204,7 @@ class Intents:
         if held:
             with self.catalog.write() as connection:
                 for intent in held:
-                    end_intent(connection, intent.id)
+                    end_intents(connection, intent.id)
 
     def _start_keeper(self) -> None:
         if self._keeper is None:
@@ -222,34 +222,37 @@ class Intents:
                 continue
 
 
-def end_intent(connection: sa.Connection, intent_id: str) -> None:
-    """End an intent: what it still has in the overlay is aborted, and its orphans are garbage."""
+def end_intents(connection: sa.Connection, *intent_ids: str) -> None:
+    """End intents: what they still have in the overlay is aborted, and their orphans are garbage."""
     table = tables.intents
-    drop_overlay(connection, intent_id)
-    connection.execute(table.update().where(table.c.id == intent_id, table.c.state == OPEN).values(state=ENDED))
+    drop_overlay(connection, *intent_ids)
+    connection.execute(table.update().where(table.c.id.in_(intent_ids), table.c.state == OPEN).values(state=ENDED))
 
 
-def drop_overlay(connection: sa.Connection, intent_id: str) -> None:
-    """Remove what a unit of work has in the overlay, and what was derived from it; the files become garbage."""
+def drop_overlay(connection: sa.Connection, *intent_ids: str) -> None:
+    """Remove what units of work have in the overlay, and what was derived from it; the files become garbage."""
     overlay, segments = tables.overlay, tables.segments
-    items = sa.select(overlay.c.id).where(overlay.c.generation == intent_id)
+    items = connection.execute(sa.select(overlay.c.id).where(overlay.c.generation.in_(intent_ids))).scalars().all()
+    if not items:
+        return
     derived = sa.select(segments.c.path).where(
-        segments.c.overlay_id.in_(items), segments.c.intent_id.is_distinct_from(intent_id)
+        segments.c.overlay_id.in_(items),
+        sa.or_(segments.c.intent_id.is_(None), segments.c.intent_id.not_in(intent_ids)),
     )
     released = [{"path": path, "released_at": 0} for path in connection.execute(derived).scalars()]
     if released:
         connection.execute(tables.garbage.insert(), released)
     connection.execute(segments.delete().where(segments.c.overlay_id.in_(items)))
-    connection.execute(overlay.delete().where(overlay.c.generation == intent_id))
+    connection.execute(overlay.delete().where(overlay.c.id.in_(items)))
 
 
-def require_open(connection: sa.Connection, intent_id: str, now: int, place: str) -> None:
-    """Inside a commit: fail if the intent has lapsed, and keep it from lapsing until the commit is done."""
+def require_open(connection: sa.Connection, *intent_ids: str, now: int, place: str) -> None:
+    """Inside a commit: fail if an intent has lapsed, and keep it from lapsing until the commit is done."""
     table = tables.intents
     found = connection.execute(
-        sa.select(table.c.state, table.c.expires_at).where(table.c.id == intent_id).with_for_update()
-    ).first()
-    if found is None or found.state != OPEN or found.expires_at <= now:
+        sa.select(table.c.state, table.c.expires_at).where(table.c.id.in_(intent_ids)).with_for_update()
+    ).all()
+    if len(found) < len(intent_ids) or any(row.state != OPEN or row.expires_at <= now for row in found):
         raise AnabranchError(
             "INTENT_LAPSED",
             place=place,

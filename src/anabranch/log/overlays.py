@@ -18,7 +18,7 @@ from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.commit import NO_SOURCE, commit_run
 from anabranch.log.headers import insert_segments, logged_from, note_classes, segment_values
-from anabranch.log.intents import OPEN, end_intent, require_open
+from anabranch.log.intents import OPEN, end_intents, require_open
 from anabranch.log.leases import Lease, require_lease
 from anabranch.log.queries import StoredQuery
 from anabranch.model.progress import evaluate
@@ -142,11 +142,11 @@ class Overlays:
         now = self.clock()
         with self.catalog.write() as connection:
             require_lease(connection, lease)
-            require_open(connection, intent_id, now, "partial results of a speculative unit of work")
+            require_open(connection, intent_id, now=now, place="partial results of a speculative unit of work")
             there = connection.execute(sa.select(tables.overlay.c.id).where(tables.overlay.c.id == item.id)).first()
             if there is not None:
                 add_derived(connection, stream_id, item, site, written, intent_id)
-            end_intent(connection, intent_id)
+            end_intents(connection, intent_id)
         return there is not None
 
     def say_tentative(
@@ -168,12 +168,12 @@ class Overlays:
         with self.catalog.write() as connection:
             require_lease(connection, lease)
             if intent_id is not None:
-                require_open(connection, intent_id, now, f"tentative answer of {query.name!r}")
+                require_open(connection, intent_id, now=now, place=f"tentative answer of {query.name!r}")
             position = None
             if draft is not None:
                 position = commit_run(connection, query.feed_id, draft, clock=now, intent_id=intent_id).position
             if intent_id is not None:
-                end_intent(connection, intent_id)
+                end_intents(connection, intent_id)
             value = None if said is None else {**said, "position": position}
             connection.execute(queries.update().where(queries.c.id == query.id).values(tentative=value))
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.gc import release_files
 from anabranch.log.headers import insert_segments, logged_from, note_classes, segment_values
-from anabranch.log.intents import end_intent, require_open
+from anabranch.log.intents import end_intents, require_open
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, Segment
 
@@ -101,7 +101,7 @@ def commit_reduction(
     It needs no lease: it changes no answer, and whoever comes second finds the segments gone.
     """
     if intent_id is not None:
-        require_open(connection, intent_id, now, "reduction of partial results")
+        require_open(connection, intent_id, now=now, place="reduction of partial results")
     segments, runs = tables.segments, tables.runs
     old = connection.execute(sa.select(segments.c.path).where(segments.c.id.in_(plan.ids))).scalars().all()
     if len(old) != len(plan.ids):
@@ -149,4 +149,4 @@ def commit_reduction(
         )
     )
     if intent_id is not None:
-        end_intent(connection, intent_id)
+        end_intents(connection, intent_id)

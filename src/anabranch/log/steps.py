@@ -18,7 +18,7 @@ from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.commit import commit_run
-from anabranch.log.intents import end_intent, require_open
+from anabranch.log.intents import end_intents, require_open
 from anabranch.log.leases import Lease, require_lease
 from anabranch.log.positions import set_position
 from anabranch.log.timing import timed
@@ -71,8 +71,8 @@ def commit_step(
         for move in moves:
             _move(connection, move)
         intents = list(dict.fromkeys(o.intent_id for o in outputs if o.intent_id is not None))
-        for intent_id in intents:
-            require_open(connection, intent_id, now, "step of the engine")
+        if intents:
+            require_open(connection, *intents, now=now, place="step of the engine")
         headers = []
         for output in outputs:
             assert output.draft.bucket is not None, "a derived run belongs to a bucket"
@@ -80,8 +80,8 @@ def commit_step(
             headers.append(
                 commit_run(connection, output.stream_id, output.draft, clock=now, intent_id=output.intent_id)
             )
-        for intent_id in intents:
-            end_intent(connection, intent_id)
+        if intents:
+            end_intents(connection, *intents)
         for reading in readings:
             set_position(connection, reading.stream_id, reading.reader, reading.end, "query")
     return headers
@@ -89,8 +89,15 @@ def commit_step(
 
 def _move(connection: sa.Connection, move: Move) -> None:
     table = tables.stores if move.kind == "store" else tables.queries
-    found = connection.execute(sa.select(table.c.bucket).where(table.c.id == move.id)).first()
-    if found is None or found.bucket != move.before:
+    values: dict[str, Any] = {"bucket": move.after}
+    if move.kind == "query" and move.released is not None:
+        values["released"] = move.released
+    if move.dropped:
+        said = connection.execute(sa.select(table.c.definition).where(table.c.id == move.id)).scalar_one()
+        values["definition"] = {**said, "dropped": said.get("dropped", 0) + move.dropped}
+    here = (table.c.id == move.id) & table.c.bucket.is_not_distinct_from(move.before)
+    if not connection.execute(table.update().where(here).values(**values)).rowcount:
+        found = connection.execute(sa.select(table.c.bucket).where(table.c.id == move.id)).first()
         raise AnabranchError(
             "POSITION_CONFLICT",
             place=f"step of {move.kind} number {move.id}",
@@ -98,10 +105,3 @@ def _move(connection: sa.Connection, move: Move) -> None:
             got="one that was dropped" if found is None else f"bucket {found.bucket}",
             next_step="Advance again; nothing was committed.",
         )
-    values: dict[str, Any] = {"bucket": move.after}
-    if move.kind == "query" and move.released is not None:
-        values["released"] = move.released
-    if move.dropped:
-        said = connection.execute(sa.select(table.c.definition).where(table.c.id == move.id)).scalar_one()
-        values["definition"] = {**said, "dropped": said.get("dropped", 0) + move.dropped}
-    connection.execute(table.update().where(table.c.id == move.id).values(**values))

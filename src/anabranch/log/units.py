@@ -21,7 +21,7 @@ from anabranch.log import tables
 from anabranch.log.commit import commit_run, find_run
 from anabranch.log.headers import insert_segments, note_classes, segment_values
 from anabranch.log.intake import admit, check_policy
-from anabranch.log.intents import Intent, drop_overlay, end_intent, require_open
+from anabranch.log.intents import Intent, drop_overlay, end_intents, require_open
 from anabranch.log.rows import CHANGE_TYPE, to_table
 from anabranch.log.segments import SegmentLayout, numbered, remove_files, write_segments
 from anabranch.model.errors import AnabranchError
@@ -156,7 +156,7 @@ class UnitOfWork:
         assert self._intent is not None
         part = RunDraft(RunKind.REVISIONS if revisions else RunKind.ROWS, tuple(added))
         with self._log.catalog.write() as connection:
-            require_open(connection, self._intent.id, self._log.clock(), self._place)
+            require_open(connection, self._intent.id, now=self._log.clock(), place=self._place)
             if find_run(connection, self.stream_id, self._run_id) is not None:
                 return  # a retry of a run that is in the log: its rows are there to be seen
             base = connection.execute(
@@ -226,11 +226,11 @@ class UnitOfWork:
         now = self._log.clock()
         intent_id = None if self._intent is None else self._intent.id
         if intent_id is not None:
-            require_open(connection, intent_id, now, self._place)
+            require_open(connection, intent_id, now=now, place=self._place)
             drop_overlay(connection, intent_id)
         header = commit_run(connection, self.stream_id, draft, clock=now, intent_id=intent_id)
         if intent_id is not None and not self._single:
-            end_intent(connection, intent_id)
+            end_intents(connection, intent_id)
         return header
 
     def _after_failure(self, error: BaseException, header: RunHeader | None) -> RunHeader:

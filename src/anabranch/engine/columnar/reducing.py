@@ -74,7 +74,7 @@ class MergePartials:
     def run(self, number: int, scans: Scans) -> Iterator[Report]:
         names = self.writer.schema.names
         read = ", ".join([*self.merging.read, "_pane", "_bucket"])
-        rows = f"SELECT {read} FROM {self.shares[number].rows}"
+        rows = f"SELECT {read} FROM {self.shares[number].rows()}"
         database = connection(self.merging.fails)
         made: pa.Table = database.sql(f"WITH {_ROWS} AS ({rows}) {self.merging.sql}").to_arrow_table()
         if RESET in names:

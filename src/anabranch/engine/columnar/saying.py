@@ -16,20 +16,18 @@ import pyarrow.compute as pc
 
 from anabranch.diagram.columnar import over_rows
 from anabranch.diagram.columnar.kinds import Kind, NotProven, quoted
-from anabranch.diagram.reach import BEGINNING, END, Interval, join
+from anabranch.diagram.reach import Interval
 from anabranch.engine.changes import Emission
 from anabranch.engine.columnar.answer import COUNTED, GROUPS, KEPT, VERSION, WINDOWS, Answer
 from anabranch.engine.columnar.difference import RESULTS, difference, first_said
 from anabranch.engine.columnar.hashes import hashed
 from anabranch.engine.columnar.portions import Portion, read_as
-from anabranch.engine.columnar.shares import FOREVER, Share, instant, shares
+from anabranch.engine.columnar.shares import FOREVER, Share, shares
 from anabranch.engine.columnar.task import Scans, connection
 from anabranch.engine.emit import BucketWriter
 from anabranch.engine.reports import Report
 from anabranch.model.run import Segment
 from anabranch.model.schema import Schema
-
-_TERMS = 4
 
 
 @dataclass(frozen=True)
@@ -72,22 +70,14 @@ class SayJob:
         return ", ".join(f"{name} AS {_kept_once(name)}({sql})" for name, sql in tables.items())
 
     def _kept(self, share: Share) -> str:
-        if not share.files:
+        rows = share.rows(self.panes)
+        if rows is None:
             none = [*(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in self.answer.kept.items()),
                     "CAST(NULL AS BIGINT) AS _pane", "CAST(NULL AS BIGINT) AS _bucket"]  # fmt: skip
             return f"SELECT {', '.join(none)} WHERE FALSE"
         kept = [read_as(name, kind) for name, kind in self.answer.kept.items()]
         chosen = ", ".join([*kept, "EPOCH_US(_pane) AS _pane", "_bucket"])
-        return f"SELECT {chosen} FROM {share.rows} WHERE {self._condition()}"
-
-    def _condition(self) -> str:
-        panes = join(self.panes, _TERMS)
-        terms = []
-        for low, high in panes:
-            bounds = [f"_pane >= {instant(low)}"] if low > BEGINNING else []
-            bounds += [f"_pane <= {instant(high)}"] if high < END else []
-            terms.append(f"({' AND '.join(bounds) or 'TRUE'})")
-        return f"({' OR '.join(terms) or 'FALSE'}) AND {self._of_keys()}"
+        return f"SELECT {chosen} FROM {rows} WHERE {self._of_keys()}"
 
     def _of_keys(self) -> str:
         """It only spares reading: groups that have not changed are left out later in any case."""

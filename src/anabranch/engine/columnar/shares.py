@@ -6,32 +6,67 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.engine.columnar.portions import listed_files
 from anabranch.model.run import Segment
 
 FOREVER = 1 << 62
+_STRETCHES = 4  # of one segment: more are read together, with what lies between them
 _SAID = 12  # what it takes to say a row, in rows that are only read (measured)
+
+
+class Kept(NamedTuple):
+    """A segment of partial results, and the panes that it has, where it has any."""
+
+    path: str
+    low: int | None
+    high: int | None
 
 
 @dataclass(frozen=True)
 class Share:
     """A stretch of time, from `low` up to `high`, and the segments of partial results that are needed for it."""
 
-    files: tuple[str, ...]
+    files: tuple[Kept, ...]
     low: int = -FOREVER
     high: int = FOREVER
     before: int = 0  # how much earlier panes are needed too
 
-    @property
-    def rows(self) -> str:
-        """What DuckDB reads of the segments; panes elsewhere are left out as far as that spares reading."""
-        bounds = [f"_pane >= {instant(self.low - self.before)}"] if self.low > -FOREVER else []
-        bounds += [f"_pane < {instant(self.high)}"] if self.high < FOREVER else []
-        read = f"FROM read_parquet({listed_files(self.files)})"
-        return f"({read} WHERE {' AND '.join(bounds)})" if bounds else f"({read})"
+    def rows(self, panes: Sequence[Interval] = EVERYTHING) -> str | None:
+        """What DuckDB reads for some panes; others are among them where leaving them out would spare no reading."""
+        first, last = max(self.low - self.before, -FOREVER), self.high - 1
+        wanted = [(max(low, first), min(high, last)) for low, high in panes]
+        whole: list[str] = []
+        parts: list[str] = []
+        for file in self.files:
+            mine = _inside(file, wanted)
+            if mine is None:
+                whole.append(file.path)
+            else:
+                parts += [f"FROM read_parquet({listed_files([file.path])}) WHERE {_between(*range)}" for range in mine]
+        if whole:
+            parts.append(f"FROM read_parquet({listed_files(whole)}) WHERE {_between(first, last)}")
+        return f"({' UNION ALL '.join(parts)})" if parts else None
+
+
+def _inside(file: Kept, wanted: Sequence[Interval]) -> tuple[Interval, ...] | None:
+    """The few stretches that are needed of a segment; None if it is best read whole."""
+    if file.low is None or file.high is None:
+        return None
+    low, high = file.low, file.high
+    mine = join([(max(a, low), min(b, high)) for a, b in wanted], _STRETCHES)
+    return None if 2 * sum(b - a for a, b in mine) > high - low else mine
+
+
+def _between(low: int, high: int) -> str:
+    """Plain comparisons, which DuckDB compares with the statistics of files even where its optimisers are off."""
+    bounds = [f"_pane >= {instant(low)}"] if low > -FOREVER else []
+    bounds += [f"_pane <= {instant(high)}"] if high < FOREVER - 1 else []
+    return " AND ".join(bounds) or "TRUE"
 
 
 def shares(
@@ -45,7 +80,8 @@ def shares(
     made = []
     for low, high in pairwise(cuts):
         needed = [(low - before, high - 1)]
-        made.append(Share(tuple(str(root / s.path) for s in segments if s.meets(needed)), low, high, before))
+        files = tuple(Kept(str(root / s.path), s.event_min, s.event_max) for s in segments if s.meets(needed))
+        made.append(Share(files, low, high, before))
     return tuple(share for share in made if share.files) or (Share(()),)
 
 
