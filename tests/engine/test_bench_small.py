@@ -22,6 +22,8 @@ from anabranch.bench.judge import Verdict, judged, write_truth
 from anabranch.bench.questions import MOST, over_streams, question
 from anabranch.cli import main as cli
 
+pytest.importorskip("duckdb", reason="the benchmarks need it")
+
 
 def report_of(*words: str) -> dict[str, Any]:
     result = CliRunner().invoke(cli.anabranch, ["bench", *words, "--small", "--json"])

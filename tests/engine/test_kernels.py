@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
@@ -16,6 +17,7 @@ import anabranch as ab
 from anabranch.engine import kernels
 from anabranch.engine.columnar.hashes import hashed
 from anabranch.engine.columnar.kernel import ColumnarKernel, Declined, Planned
+from anabranch.engine.columnar.reducing import MergePartials
 from anabranch.engine.columnar.saying import SayingTask
 from anabranch.engine.columnar.task import MakePartials
 from anabranch.engine.emit import Written
@@ -23,6 +25,7 @@ from anabranch.engine.kernel import PartialJob, PartialsWritten, SparkKernel
 from anabranch.model.errors import AnabranchError
 from tests.engine.test_queries import at, rows
 
+pytest.importorskip("duckdb")
 Open = Callable[[str], ab.Engine]
 SUMS = """CREATE STREAM sums AS SELECT k, count(*) AS c, sum(CAST(v AS INT)) AS s, cq_close(*) AS t
     FROM s <SLICES '1 minute'> WHERE v IS NOT NULL GROUP BY k"""
@@ -256,3 +259,20 @@ def test_a_step_has_few_jobs(open_with: Open) -> None:
     assert jobs(6.3, 7.1) == 2  # one of the windows closes
     assert jobs(0.2) == 2  # those of the beginning are revised
     assert [len(table(engine, f"q{minutes}")) for minutes in (1, 2, 3)] == [2, 1, 1]
+
+
+def test_many_partial_results_are_merged_where_they_are_read(open_with: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged: list[str] = []
+    _watch(ColumnarKernel.reduce, MergePartials, merged, monkeypatch)
+    engine = open_with("columnar")
+    engine.sql("""CREATE STREAM q AS SELECT k, count(*) AS c, sum(CAST(v AS DOUBLE)) AS s, max(v) AS m, cq_close(*) AS t
+        FROM s <SLICES '1 minute'> GROUP BY k""")
+    for step in range(20):
+        engine.stream("s").append(rows(0.5, 1.5, v=f"0.{step}") + rows(0.1, k=None, v="2.5"))
+        engine.advance()
+    engine.stream("s").append(rows(9))
+    engine.advance()
+    assert merged == ["columnar", "columnar"]
+    total = math.fsum(float(f"0.{step}") for step in range(20))
+    found = [tuple(row)[:4] for row in engine.table("q").collect()]
+    assert sorted(found, key=repr) == [("a", 20, total, "0.9"), ("a", 20, total, "0.9"), (None, 20, 50.0, "2.5")]

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +25,7 @@ from tests.engine.test_kernels import done, sayings
 from tests.laws.expressions import DDL, Expressions, admissible_rows, rows
 
 __all__ = ["done", "sayings"]  # fixtures
+duckdb = pytest.importorskip("duckdb")
 _KINDS = {field.name: Kind.of(field.type) for field in Schema.parse(DDL, "law")}
 _BATCH = 20
 FAILED = "fails"

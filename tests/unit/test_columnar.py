@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import duckdb
 import pytest
 
 from anabranch.diagram.columnar import over_groups, over_rows
 from anabranch.diagram.columnar.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Kind, NotProven
 from anabranch.engine.columnar.portions import Portion, shared_out
 
+duckdb = pytest.importorskip("duckdb")
 COLUMNS = {
     "i": INT, "b": BIGINT, "d": DOUBLE, "s": STRING, "m": Kind("decimal", 10, 2), "day": DATE, "ts": TIMESTAMP,
     "yes": BOOLEAN,

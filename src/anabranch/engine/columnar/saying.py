@@ -147,17 +147,17 @@ class SayingTask:
         job, answer = self.job, self.job.answer
         database = connection(answer.fails)
         tables = f"{job.results(share)}, {GROUPS} AS ({answer.groups})"
-        if answer.finishes:
-            groups: pa.Table = database.sql(f"WITH {tables} FROM {GROUPS}").to_arrow_table()
-            for finish in answer.finishes:
-                groups = groups.append_column(finish.name, finish.of(groups))
-            database.register("_finished", groups)
-            tables = f"{GROUPS} AS (FROM _finished)"
-        said = f"WITH {tables}, {RESULTS} AS MATERIALIZED ({answer.results}) FROM ({self._changes()})"
-        table: pa.Table = database.sql(said).to_arrow_table()
-        if answer.finishes:
+        said = f"{RESULTS} AS MATERIALIZED ({answer.results}) FROM ({self._changes()})"
+        if not answer.finishes:
+            return database.sql(f"WITH {tables}, {said}").to_arrow_table()
+        groups: pa.Table = database.sql(f"WITH {tables} FROM {GROUPS}").to_arrow_table()
+        for finish in answer.finishes:
+            groups = groups.append_column(finish.name, finish.of(groups))
+        database.register("_finished", groups)
+        try:
+            return database.sql(f"WITH {GROUPS} AS (FROM _finished), {said}").to_arrow_table()
+        finally:
             database.unregister("_finished")
-        return table
 
     def _changes(self) -> str:
         job = self.job

@@ -58,6 +58,7 @@ class ColumnarTask:
                             yield {**report, "work": at, "partition": part}
                     except duckdb.Error as error:
                         yield {DECLINED: str(error).splitlines()[0], "work": at}
+                scans.close()
                 yield {"task": number, "took": time.perf_counter() - begin}
 
 
@@ -68,6 +69,7 @@ class Scans:
         self._uses = uses
         self._read: str | None = None
         self._rows: pa.Table | None = None
+        self._lent: list[DuckDBPyConnection] = []
 
     def sql(self, portion: Portion, database: DuckDBPyConnection) -> str:
         """What to select from for the rows of a portion."""
@@ -75,9 +77,18 @@ class Scans:
         if self._uses[rows] < 2 or portion.rows > _SHARED_ROWS:
             return rows
         if self._read != rows:
+            self.close()
             self._rows, self._read = connection(False).sql(rows).to_arrow_table(), rows
-        database.register("_shared", self._rows)
+        if database not in self._lent:
+            database.register("_shared", self._rows)
+            self._lent.append(database)
         return "FROM _shared"
+
+    def close(self) -> None:
+        """Let go of what was read: the databases outlive the task."""
+        for database in self._lent:
+            database.unregister("_shared")
+        self._lent, self._rows, self._read = [], None, None
 
 
 @dataclass(frozen=True)
