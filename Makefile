@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Two processes, each with a Spark of its own; the tests of a file stay together.
-SHARED := -n 2 --dist loadfile
+# Two processes, each with a Spark of its own; the tests of a file stay together, in the order of tests/conftest.py.
+SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo examples test proof soak bench lint types contracts ci lock clean

@@ -42,6 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED)  # of every JVM, also in processes that tests start
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start processes of their own take longest: they go first, so that nobody waits for them in the end."""
+    items.sort(key=lambda item: "sites" not in item.path.parts)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     for line in _AT_THE_END:
         terminalreporter.write_line(line)
