@@ -253,6 +253,22 @@ def test_speculation_is_said_tentatively_and_undone_by_an_abort(engine: ab.Engin
     assert counts(engine) == [("a", 1)]
 
 
+def test_speculation_over_all_of_time(engine: ab.Engine, s: ab.Stream) -> None:
+    """Running totals have no event time by which what is tentative could be found."""
+    engine.sql("CREATE STREAM total AS SELECT count(*) AS c FROM s")
+    engine.sql("CREATE STREAM totals AS SELECT k, count(*) AS c FROM s GROUP BY k")
+    s.append(rows(0.5, 1.5))
+    engine.advance()
+    with s.unit_of_work(speculative=True) as work:
+        work.append(rows(0.1, 2.5))
+        engine.advance()
+        for name in ("total", "totals"):
+            said = [(r._change_type, r.c) for r in engine.changes(name).collect() if r._stability == "tentative"]
+            assert said == [("update_preimage", 2), ("update_postimage", 4)], name
+    engine.advance()
+    assert [row.c for name in ("total", "totals") for row in engine.table(name).collect()] == [4, 4]
+
+
 def test_speculation_that_commits_becomes_stable(engine: ab.Engine, s: ab.Stream) -> None:
     engine.sql(COUNTS)
     engine.sql("CREATE STREAM linear AS SELECT k, v FROM s")

@@ -101,12 +101,15 @@ def plan_times(
         for low, high in merge_ranges([(low - (1 << width), high) for low, high in times]):
             given = {"stream": stream.id, "width": width, "low": low, "high": high}
             found |= {row.id: row for row in connection.execute(_BEGINNING_AT, given)}
-    if spec.key or any(high - low >= _ALL_TIME for low, high in times):
+    all_time = any(high - low >= _ALL_TIME for low, high in times)
+    if spec.key or all_time:
         found |= {row.id: row for row in connection.execute(_WITHOUT_TIME, {"stream": stream.id})}
     rows = sorted(found.values(), key=lambda row: (row.last_position, row.id))
     logged = [logged_from(row) for row in rows]
     if tentative and times:
-        wanted = ReadRange(None, None, times[0][0], times[-1][1] + 1, tentative, held=True)
+        first = None if all_time else min(low for low, _ in times)
+        last = None if all_time else max(high for _, high in times) + 1
+        wanted = ReadRange(None, None, first, last, tentative, held=True)
         table = tables.segments
         conditions = [table.c.stream_id == stream.id, table.c.role == str(Role.ROWS)]
         logged += _overlay_segments(connection, conditions, stream, spec, wanted, now)
