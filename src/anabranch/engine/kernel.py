@@ -1,4 +1,4 @@
-"""From segments of rows to segments of partial results: one interface for whatever computes it.
+"""From segments of rows to segments of partial results: what a kernel is asked, and the Spark kernel.
 
 A kernel is given which segments to read, the boxes on the way, and where to write. It works in Spark
 tasks, reads and writes there, and returns what it wrote: a segment with its bucket and panes for each.
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -111,12 +110,6 @@ class PartialsWritten:
     partials: tuple[Written, ...]
     aside: tuple[tuple[Written, ...], ...] = ()
     ignored: tuple[tuple[Written, ...], ...] = ()
-
-
-class Kernel(Protocol):
-    name: str
-
-    def partials(self, job: PartialJob) -> PartialsWritten: ...
 
 
 class SparkKernel:

@@ -74,8 +74,8 @@ class Reducer:
                 self.log.register.commit_reduction(plan, [], None)
         work = [(store, plan) for store, plan in plans if plan.rewritten]
         intents = self.log.intents.begin_all(store.stored.stream_id for store, _ in work)
-        rewrites = [_Rewrite(self, live, *one, intent) for one, intent in zip(work, intents, strict=True)]
         try:
+            rewrites = [_Rewrite(self, live, *one, intent) for one, intent in zip(work, intents, strict=True)]
             done = together(columnar(self.session, self.log.root), {r.number: r.planned for r in rewrites})
             for rewrite in rewrites:
                 written = done.get(rewrite.number)

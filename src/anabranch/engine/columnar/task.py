@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -52,13 +53,13 @@ class ColumnarTask:
                 read = (portion for at, part in parts for portion in self.works[at].reads(part))
                 scans = Scans(Counter(portion.rows_read for portion in read))
                 begin = time.perf_counter()
-                for at, part in parts:
-                    try:
-                        for report in self.works[at].run(part, scans):
-                            yield {**report, "work": at, "partition": part}
-                    except duckdb.Error as error:
-                        yield {DECLINED: str(error).splitlines()[0], "work": at}
-                scans.close()
+                with closing(scans):
+                    for at, part in parts:
+                        try:
+                            for report in self.works[at].run(part, scans):
+                                yield {**report, "work": at, "partition": part}
+                        except duckdb.Error as error:
+                            yield {DECLINED: str(error).splitlines()[0], "work": at}
                 yield {"task": number, "took": time.perf_counter() - begin}
 
 
