@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch.diagram.columnar import over_groups, over_rows
 from anabranch.diagram.columnar.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Kind, NotProven
 from anabranch.engine.columnar.portions import Portion, shared_out
+from anabranch.engine.columnar.task import Scans, connection
 
 duckdb = pytest.importorskip("duckdb")
 COLUMNS = {
@@ -108,3 +114,24 @@ def test_work_is_shared_out_evenly() -> None:
     assert [p.files for some in shared for p in some] == [("a0", "a1", "a2", "a3"), ("b0",), ("c0", "c1", "c2")]
     assert [p.files for some in shared_out(work, 1, 200) for p in some][:3] == [("a0", "a1"), ("a2", "a3"), ("b0",)]
     assert len(shared_out([portion("a", 1, 5)], 4, 100)) == 1
+
+
+def test_what_several_need_is_read_once(tmp_path: Path) -> None:
+    portions = {}
+    for name, values in {"a": [1, 2], "b": [10, 20], "alone": [100]}.items():
+        pq.write_table(pa.table({"x": values}), tmp_path / name)
+        portions[name] = Portion(0, "x", "TRUE", (str(tmp_path / name),), len(values))
+    wanted = ["a", "a", "b", "b", "alone", "a"]
+    scans = Scans(Counter(portions[name].rows_read for name in wanted))
+    found, shared = [], []
+    for at, name in enumerate(wanted):
+        database = connection(at % 2 == 0)
+        sql = scans.sql(portions[name], database)
+        shared.append("_shared" in sql)
+        found.append(database.sql(f"SELECT SUM(x) FROM ({sql})").fetchall()[0][0])
+    assert found == [3, 3, 30, 30, 100, 3]
+    assert shared == [True, True, True, True, False, True]
+    scans.close()
+    for fails in (False, True):
+        with pytest.raises(duckdb.CatalogException):
+            connection(fails).sql("FROM _shared")

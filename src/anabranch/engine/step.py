@@ -168,13 +168,14 @@ class Step:
     def _serial(self, queries: Sequence[LiveQuery]) -> None:
         """All that queries have to say: together what the columnar kernel can do, the rest one by one."""
         behind = [q for q in queries if not q.halted and q.came < self.upto and not self._has_halted(q)]
+        kernel = columnar(self.session, self.log.root)
         groups: dict[str, Groups] = {}
         jobs: dict[str, SayJob] = {}
         for query in behind:
             if not (query.linear or query.rereads):
                 try:
                     groups[query.name] = find_groups(self, query)
-                    job = columnar_job(self, groups[query.name])
+                    job = None if kernel is None else columnar_job(self, groups[query.name])
                 except Exception as error:
                     self.halt([query], error, {}, None)
                     continue
@@ -184,7 +185,7 @@ class Step:
         self.begin(state.id for state in states.values())
         plans = {name: partial(_plan_saying, job, self.layout(states[name]), states[name].spec.schema)
                  for name, job in jobs.items()}  # fmt: skip
-        said = together(columnar(self.session, self.log.root), plans)
+        said = together(kernel, plans)
         for query in behind:
             if not self._has_halted(query):
                 self._say_all(query, groups.get(query.name), said.get(query.name))
