@@ -38,7 +38,7 @@ def test_late(warm_spark: Any) -> None:
     assert len(report["claims"]) == 4
     assert all(claim["holds"] for claim in report["claims"])
     by_title = {row["contestant"]: row for row in report["rows"]}
-    assert len(by_title) == 7
+    assert len(by_title) == 8
     for title, row in by_title.items():
         faults = row["rows dropped"] + row["windows wrong"] + row["windows missing"]
         assert (faults > 0) == ("10 min watermark" in title), row

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 import anabranch as ab
 from anabranch.engine import kernels
@@ -276,3 +277,40 @@ def test_many_partial_results_are_merged_where_they_are_read(open_with: Open, mo
     total = math.fsum(float(f"0.{step}") for step in range(20))
     found = [tuple(row)[:4] for row in engine.table("q").collect()]
     assert sorted(found, key=repr) == [("a", 20, total, "0.9"), ("a", 20, total, "0.9"), (None, 20, 50.0, "2.5")]
+
+
+def test_a_table_is_read_by_columns(open_with: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows as Spark's, open windows told apart; a large one, of which people read a part, is Spark's."""
+    asked: list[str] = []
+    real = ColumnarKernel.table
+
+    def watched(self: ColumnarKernel, *args: Any, **how: Any) -> DataFrame:
+        try:
+            made = real(self, *args, **how)
+        except Declined as reason:
+            asked.append(str(reason))
+            raise
+        asked.append("columnar")
+        return made
+
+    monkeypatch.setattr(ColumnarKernel, "table", watched)
+    found = []
+    for kernel in ("spark", "columnar"):
+        engine = open_with(kernel)
+        engine.sql("""CREATE STREAM q AS SELECT k, count(*) AS c, sum(CAST(v AS DOUBLE)) AS s,
+            max(CAST(LENGTH(v) AS DECIMAL(9, 2))) AS d, cq_close(*) AS t
+            FROM s <VISIBLE '2 minutes' ADVANCE '1 minute'> GROUP BY k HAVING count(*) < 9""")
+        engine.sql("CREATE STREAM running AS SELECT count(*) AS c, max(k) AS k FROM s")
+        assert engine.table("running").collect() == []  # nothing was said yet
+        engine.stream("s").append(rows(0.5, 1.5, 5.5, v="0.1") + rows(0.7, k=None, v="0.2"))
+        engine.advance()
+        tables = [engine.table("q"), engine.table("q", include_open=True), engine.table("running")]
+        tables.append(engine.table("running", include_open=True))
+        found.append([(made.schema.simpleString(), sorted(map(tuple, made.collect()), key=repr)) for made in tables])
+    assert found[0] == found[1]
+    assert [len(read) for _, read in found[0]] == [5, 7, 1, 1]
+    assert asked == ["columnar"] * 5
+    monkeypatch.setattr("anabranch.engine.columnar.kernel._ROWS_AT_ONCE", 1)
+    asked.clear()
+    assert len(engine.table("q").collect()) == 5
+    assert asked == ["a table of which people rather read a part"]

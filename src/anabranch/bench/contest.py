@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,7 @@ from anabranch.bench.impressions import COLUMNS, KEPT, Impressions
 from anabranch.bench.judge import Verdict, judged, write_truth
 from anabranch.bench.memory import PeakMemory
 from anabranch.bench.ours import counting
-from anabranch.bench.structured import Micro, counted, said
+from anabranch.bench.structured import Micro, counted, plain_spark, said
 
 FILES_A_BATCH = 4
 _READS = 3
@@ -87,13 +87,12 @@ def _catching_up(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) -
         return [watch.read(job.table), job.replayed()]
 
 
-def _structured(mode: str, watermark: str, files_a_batch: int | None) -> Run:
+def _structured(mode: str, watermark: str, files_a_batch: int | None, *, rocksdb: bool = False) -> Run:
     def run(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) -> Sequence[pa.Table]:
         batch = files_a_batch or data.files
-        micro = Micro(COLUMNS, f"kind = '{KEPT}'", watermark, mode, batch)
+        micro = Micro(COLUMNS, f"kind = '{KEPT}'", watermark, mode, batch, rocksdb)
         files = _alone(data, place / "files")
-        with connect(place / "spark") as engine:
-            spark = engine.spark
+        with plain_spark() as spark:
             with watch:
                 query = micro.start(spark, str(files), place)
                 while not query.awaitTermination(1):
@@ -116,10 +115,9 @@ def _alone(data: Impressions, directory: Path) -> Path:
 
 def _batch(data: Impressions, place: Path, watch: Stopwatch, tell: Tell) -> Sequence[pa.Table]:
     """What it takes to ask Spark anew: one batch over the raw files, to the end as Arrow."""
-    with connect(place / "spark") as engine:
-        session = engine.spark
+    with plain_spark() as spark:
         with watch:
-            answer = watch.read(lambda: counted(session, data.paths, KEPT).toArrow())
+            answer = watch.read(lambda: counted(spark, data.paths, KEPT).toArrow())
         watch.seconds = watch.reading or watch.seconds
         return [answer]
 
@@ -152,6 +150,10 @@ CONTESTANTS: Mapping[str, Contestant] = {
         f"Structured Streaming, update, 25 h watermark, {FILES_A_BATCH} files a batch",
         _structured("update", "25 hours", FILES_A_BATCH),
     ),
+    "update-rocksdb": Contestant(
+        f"Structured Streaming, the same with RocksDB, {FILES_A_BATCH} files a batch",
+        _structured("update", "25 hours", FILES_A_BATCH, rocksdb=True),
+    ),
     "update-once": Contestant(
         "Structured Streaming, update, 25 h watermark, one batch", _structured("update", "25 hours", None)
     ),
@@ -180,9 +182,7 @@ def run_here(
 ) -> Outcome:
     """Run a contestant in this process; `warm` goes before, uncounted."""
     contestant = CONTESTANTS[name]
-    with connect(place / "held", master=master) if contestant.spark else nullcontext() as held:
-        if held is not None:
-            _ = held.spark  # one JVM from the warm-up to the end
+    with _held(contestant, place / "held", master):
         if warm is not None:
             (place / "warm").mkdir()
             contestant.run(warm, place / "warm", Stopwatch(), lambda done, of: None)
@@ -191,6 +191,20 @@ def run_here(
         answers = contestant.run(data, place / "race", watch, tell)
     verdict = worst([judged(truth, answer) for answer in answers])
     return Outcome(watch.seconds, watch.memory.bytes, verdict, watch.reading)
+
+
+@contextmanager
+def _held(contestant: Contestant, place: Path, master: str | None) -> Iterator[None]:
+    """One JVM from the warm-up to the end: the engine's, or Spark as people start it."""
+    if contestant.ours:
+        with connect(place, master=master) as engine:
+            _ = engine.spark
+            yield
+    elif contestant.spark:
+        with plain_spark():
+            yield
+    else:
+        yield
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:

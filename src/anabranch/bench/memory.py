@@ -27,7 +27,7 @@ class PeakMemory:
             return
         here = psutil.Process()
         while True:
-            held = sum(_resident(process) for process in [here, *here.children(recursive=True)])
+            held = _held(here)
             self.bytes = max(self.bytes or 0, held)
             if self._stop.wait(_EVERY_SECONDS):
                 return
@@ -43,8 +43,12 @@ class PeakMemory:
         self._thread.join()
 
 
-def _resident(process: psutil.Process) -> int:
+def _held(process: psutil.Process, parents: int | None = None) -> int:
+    """What a process and its children hold."""
     try:
-        return int(process.memory_info().rss)
+        found = process.memory_info()
+        # A child that has not begun its own program yet shows its parent's memory as its own.
+        mine = 0 if found.vms == parents else int(found.rss)
+        return mine + sum(_held(child, found.vms) for child in process.children())
     except psutil.Error:  # it ended while we looked
         return 0

@@ -25,6 +25,12 @@ from anabranch.model.errors import AnabranchError
 _GIB = 1 << 30
 _JVM_SECONDS = 30
 _FOR_JAVA = "spark.driver.extraJavaOptions"
+# A step leaves little behind. The JVM would rather let that grow to the whole heap than collect it: other processes,
+# and the Python workers among them, need the memory too. What is not in use goes back to the machine.
+_GIVE_BACK = "-XX:G1PeriodicGCInterval=2000 -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+# With heaps of some size Spark takes 64 MiB at a time for every sort and every grouping of every task, however few
+# its rows; and what is larger than half a region of G1 is collected late.
+_PAGE = "2m"
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,8 @@ def _start_settings(options: SessionOptions) -> dict[str, str]:
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.sql.catalogImplementation": "in-memory",
-        _FOR_JAVA: f"-Dlog4j2.configurationFile={log4j}",
+        "spark.buffer.pageSize": _PAGE,
+        _FOR_JAVA: f"-Dlog4j2.configurationFile={log4j} {_GIVE_BACK}",
     }
     if master.startswith("local"):
         settings["spark.driver.memory"] = options.memory or local_memory(machine_memory())

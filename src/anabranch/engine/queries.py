@@ -20,7 +20,7 @@ from anabranch.engine.advance import Advanced, Advancer
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.define import Defined, Definer, with_stages
 from anabranch.engine.ignored import count_ignored, ignored_rows
-from anabranch.engine.kernels import kernel_lines
+from anabranch.engine.kernels import columnar, kernel_lines
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused
 from anabranch.engine.pieces import Cursor, Pieces
@@ -185,10 +185,11 @@ class Queries:
 
     def _answer(self, name: str, live: Live, *, include_open: bool) -> DataFrame:
         """The table of a query. Where a step was committed while it was planned, it is planned again."""
+        kernel = columnar(self.session, self.log.root)
         while True:
             query = live.queries[name]
             with self.session.under(query.settings) as spark:  # its expressions keep meaning what they meant
-                table = table_of_query(self.log, live, spark, query, include_open=include_open)
+                table = table_of_query(self.log, live, spark, query, kernel, include_open=include_open)
             live = Live(self.log, self.advancer.recipes)
             if name not in live.queries or live.queries[name].stored.bucket == query.stored.bucket:
                 return table

@@ -36,7 +36,7 @@ def recomputed(
 
     `fresh` are partial results that a step has written and not committed yet.
     """
-    ranges = needed(query.plan, _closed(query, version, times))
+    ranges = needed(query.plan, closed_times(query, version, times))
     shelf = Shelf(log, live, query, leaves)
 
     def kept(box: Partials) -> Kept:
@@ -47,7 +47,7 @@ def recomputed(
     return replace(answer, sql=f"SELECT * FROM {answer.source}{where}")
 
 
-def _closed(query: LiveQuery, version: Version, times: Sequence[Interval]) -> tuple[Interval, ...]:
+def closed_times(query: LiveQuery, version: Version, times: Sequence[Interval] = EVERYTHING) -> tuple[Interval, ...]:
     """The event times of results that count."""
     top = top_aggregate(query.plan)
     last: int | None = END

@@ -6,14 +6,21 @@ is read. The table of the past is what had been said by then: the changes up to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.diagram.progress import progress_into, top_aggregate
+from anabranch.diagram.reach import needed
 from anabranch.engine.answers import Version
+from anabranch.engine.columnar.kernel import ColumnarKernel, Declined
+from anabranch.engine.columnar.saying import Moment, SayJob
+from anabranch.engine.columnar.shares import FOREVER
+from anabranch.engine.kept import Shelf
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.read import dataframe
-from anabranch.engine.recompute import recomputed
+from anabranch.engine.recompute import closed_times, recomputed
 from anabranch.engine.relation import Leaves, quoted
 from anabranch.log.buckets import BASE
 from anabranch.log.log import Log, StreamState
@@ -25,7 +32,9 @@ CHANGE_COLUMNS = ("_change_type", "_stability", "_bucket", "_ordinal", "_positio
 _TAKEN = (ChangeType.DELETE.value, ChangeType.UPDATE_PREIMAGE.value)
 
 
-def table_of_query(log: Log, live: Live, spark: SparkSession, query: LiveQuery, *, include_open: bool) -> DataFrame:
+def table_of_query(
+    log: Log, live: Live, spark: SparkSession, query: LiveQuery, kernel: ColumnarKernel | None, *, include_open: bool
+) -> DataFrame:
     """What a query has said, consolidated now; with the windows that are still open, marked, if asked."""
     state = log.stream_by_id(query.stored.stream_id)
     if query.from_changes:
@@ -35,16 +44,23 @@ def table_of_query(log: Log, live: Live, spark: SparkSession, query: LiveQuery, 
         rows = rows.withColumn("_open", F.lit(False))
         if query.linear or query.rereads:
             return rows
-        return rows.unionAll(_answer(log, live, spark, query, include_open=True).where("_open"))
-    return _answer(log, live, spark, query, include_open=include_open)
+        return rows.unionAll(_answer(log, live, spark, query, kernel, include_open=True).where("_open"))
+    return _answer(log, live, spark, query, kernel, include_open=include_open)
 
 
-def _answer(log: Log, live: Live, spark: SparkSession, query: LiveQuery, *, include_open: bool) -> DataFrame:
-    """The answer of a query now, from partial results."""
+def _answer(
+    log: Log, live: Live, spark: SparkSession, query: LiveQuery, kernel: ColumnarKernel | None, *, include_open: bool
+) -> DataFrame:
+    """The answer of a query now, from partial results, by whichever kernel can compute it."""
     bucket = query.stored.bucket if query.stored.bucket is not None else -1
     progress = {s: live.progress_at(s, bucket) for s in query.sources}
     version = Version(bucket, progress, open=include_open)
     with Leaves(spark) as leaves:
+        if kernel is not None:
+            try:
+                return _by_columns(log, live, leaves, query, version, kernel)
+            except Declined:
+                pass
         answer = recomputed(log, live, leaves, query, version)
         chosen = [quoted(name) for name in query.columns]
         if include_open:
@@ -52,12 +68,39 @@ def _answer(log: Log, live: Live, spark: SparkSession, query: LiveQuery, *, incl
         return leaves.frame(f"SELECT {', '.join(chosen)} FROM {answer.source}")
 
 
-def _is_open(query: LiveQuery, progress: dict[str, int | None]) -> str:
+def _is_open(query: LiveQuery, progress: Mapping[str, int | None]) -> str:
+    reached = _open_from(query, progress)
+    return "FALSE" if reached is None else f"UNIX_MICROS(_event_time) >= {reached}L"
+
+
+def _open_from(query: LiveQuery, progress: Mapping[str, int | None]) -> int | None:
+    """The event time from which results are of open windows; None if there are no windows."""
     top = top_aggregate(query.plan)
     if top is None or top.window is None:
-        return "FALSE"
+        return None
     reached = progress_into(top, progress)
-    return "TRUE" if reached is None else f"UNIX_MICROS(_event_time) >= {reached}L"
+    return -FOREVER if reached is None else reached
+
+
+def _by_columns(
+    log: Log, live: Live, leaves: Leaves, query: LiveQuery, version: Version, kernel: ColumnarKernel
+) -> DataFrame:
+    """The answer of one aggregate, by the columnar kernel."""
+    wanted = needed(query.plan, closed_times(query, version))
+    if query.guard.aside or len(wanted) != 1:
+        raise Declined("more than a plain answer of one aggregate")
+    ((box, panes),) = wanted.items()
+    shelf = Shelf(log, live, query, leaves)
+    choice = shelf.choose(box, panes)
+    answer = shelf.analysis(box).columnar_answer(leaves, query.plan)
+    if isinstance(answer, str) or shelf.resets(box, choice):
+        raise Declined("what is not proven")
+    open_from = _open_from(query, version.progress)
+    closes = FOREVER if version.open else open_from
+    moment = Moment(version.bucket, None if closes == -FOREVER else closes)
+    job = SayJob(answer, choice.state.spec.schema, choice.segments, choice.panes, choice.keys, (moment,), (), True)
+    schema = live.state(query.stored.stream_id).spec.schema
+    return kernel.table(leaves.spark, job, schema, open_from, marked=version.open)
 
 
 def changes_of(log: Log, spark: SparkSession, state: StreamState, first: int | None, last: int | None) -> DataFrame:

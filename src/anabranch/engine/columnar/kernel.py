@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from anabranch.diagram.columnar.kinds import NotProven
 from anabranch.engine.columnar.pipeline import Pipeline
 from anabranch.engine.columnar.portions import Portion, portions, shared_out
+from anabranch.engine.columnar.reading import OPEN, ReadTask
 from anabranch.engine.columnar.reducing import MergePartials, ReduceJob, merging
 from anabranch.engine.columnar.saying import SayingTask, SayJob
 from anabranch.engine.columnar.shares import shares
@@ -108,6 +111,24 @@ class ColumnarKernel:
         parts = job.shares(self.root, self._parts(rows))
         task = SayingTask(job, parts, BucketWriter(layout, schema, CHANGE_TYPE))
         return Planned(task, len(parts), rows // len(parts), layout)
+
+    def table(
+        self, spark: SparkSession, job: SayJob, schema: Schema, open_from: int | None, *, marked: bool
+    ) -> DataFrame:
+        """The results of a query as rows, which tasks compute when they are read; `marked`: open windows are told."""
+        rows = sum(segment.rows for segment in job.segments)
+        if rows > _ROWS_AT_ONCE * (1 if job.answer.box.window is None else self.tasks):
+            raise Declined("a table of which people rather read a part")
+        try:
+            job.answer.require(schema)
+        except NotProven as reason:
+            raise Declined(str(reason)) from None
+        parts = job.shares(self.root, self._parts(rows))
+        fields = [pa.field(f.name, f.arrow.type) for f in schema if not f.name.startswith("_")]
+        said = pa.schema([*fields, pa.field(OPEN, pa.bool_())] if marked else fields)
+        task = ReadTask(job, parts, said, open_from)
+        numbers = spark.range(0, len(parts), 1, len(parts))
+        return numbers.mapInArrow(task.batches, from_arrow_schema(said, prefer_timestamp_ntz=True))
 
     def reduce(self, job: ReduceJob, layout: SegmentLayout) -> Planned:
         """Partial results of the same pane and group made one."""

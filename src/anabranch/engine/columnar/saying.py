@@ -136,28 +136,12 @@ class SayingTask:
         return ()
 
     def run(self, number: int, scans: Scans) -> Iterator[Report]:
-        said = self._said(self.shares[number])
+        said = computed(self.job, self.shares[number], self._changes())
         ids = [said[name].combine_chunks() for name in self.job.answer.ids]
         made = said.append_column("_of", hashed([*ids, _nulls(ids[1:], said.num_rows)], said.num_rows))
         names = [*self.writer.schema.names, *(field.name for field in self.writer.extra)]
         for report in self.writer.written(made.select(names)):
             yield {**report, "part": 0}
-
-    def _said(self, share: Share) -> pa.Table:
-        job, answer = self.job, self.job.answer
-        database = connection(answer.fails)
-        tables = f"{job.results(share)}, {GROUPS} AS ({answer.groups})"
-        said = f"{RESULTS} AS MATERIALIZED ({answer.results}) FROM ({self._changes()})"
-        if not answer.finishes:
-            return database.sql(f"WITH {tables}, {said}").to_arrow_table()
-        groups: pa.Table = database.sql(f"WITH {tables} FROM {GROUPS}").to_arrow_table()
-        for finish in answer.finishes:
-            groups = groups.append_column(finish.name, finish.of(groups))
-        database.register("_finished", groups)
-        try:
-            return database.sql(f"WITH {GROUPS} AS (FROM _finished), {said}").to_arrow_table()
-        finally:
-            database.unregister("_finished")
 
     def _changes(self) -> str:
         job = self.job
@@ -165,6 +149,24 @@ class SayingTask:
             return first_said(job.answer.ids, job.answer.columns, job.emissions[0].bucket)
         closes = None if job.answer.box.window is None else [moment.closes for moment in job.moments]
         return difference(job.answer.ids, job.answer.columns, job.emissions, closes)
+
+
+def computed(job: SayJob, share: Share, chosen: str) -> pa.Table:
+    """What a SELECT finds in the results of a share of the windows."""
+    answer = job.answer
+    database = connection(answer.fails)
+    tables = f"{job.results(share)}, {GROUPS} AS ({answer.groups})"
+    said = f"{RESULTS} AS MATERIALIZED ({answer.results}) FROM ({chosen})"
+    if not answer.finishes:
+        return database.sql(f"WITH {tables}, {said}").to_arrow_table()
+    groups: pa.Table = database.sql(f"WITH {tables} FROM {GROUPS}").to_arrow_table()
+    for finish in answer.finishes:
+        groups = groups.append_column(finish.name, finish.of(groups))
+    database.register("_finished", groups)
+    try:
+        return database.sql(f"WITH {GROUPS} AS (FROM _finished), {said}").to_arrow_table()
+    finally:
+        database.unregister("_finished")
 
 
 def _kept_once(name: str) -> str:
