@@ -304,12 +304,14 @@ def test_a_table_is_read_by_columns(open_with: Open, monkeypatch: pytest.MonkeyP
         assert engine.table("running").collect() == []  # nothing was said yet
         engine.stream("s").append(rows(0.5, 1.5, 5.5, v="0.1") + rows(0.7, k=None, v="0.2"))
         engine.advance()
+        engine.sql("CREATE STREAM failing AS SELECT 6 DIV count(*) AS d, cq_close(*) AS t FROM s <SLICES '1 minute'>")
+        engine.advance()
         tables = [engine.table("q"), engine.table("q", include_open=True), engine.table("running")]
-        tables.append(engine.table("running", include_open=True))
+        tables += [engine.table("running", include_open=True), engine.table("failing")]
         found.append([(made.schema.simpleString(), sorted(map(tuple, made.collect()), key=repr)) for made in tables])
     assert found[0] == found[1]
-    assert [len(read) for _, read in found[0]] == [5, 7, 1, 1]
-    assert asked == ["columnar"] * 5
+    assert [len(read) for _, read in found[0]] == [5, 7, 1, 1, 2]
+    assert asked == [*["columnar"] * 5, "expressions that can fail"]
     monkeypatch.setattr("anabranch.engine.columnar.kernel._ROWS_AT_ONCE", 1)
     asked.clear()
     assert len(engine.table("q").collect()) == 5

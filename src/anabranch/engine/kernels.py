@@ -32,7 +32,7 @@ def columnar(session: Session, root: Path) -> ColumnarKernel | None:
     """The columnar kernel, where it may be used and is installed."""
     if session.kernel is KernelChoice.SPARK or not installed():
         return None
-    return ColumnarKernel(session.spark, root, session.tasks)
+    return ColumnarKernel(session.numbered, root, session.tasks)
 
 
 def together(

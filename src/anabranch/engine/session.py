@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from anabranch.engine import exact, functions
 from anabranch.engine.driver import LocalDriver, SessionOptions
 from anabranch.engine.kernel import KernelChoice
+from anabranch.engine.reports import NumberedTasks
 from anabranch.model.errors import AnabranchError
 
 _CONNECT = "sc://"
@@ -113,6 +114,10 @@ class Session:
     def tasks(self) -> int:
         """How many tasks are worth having at once."""
         return int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))
+
+    @cached_property
+    def numbered(self) -> NumberedTasks:
+        return NumberedTasks(self.spark)
 
     def query_settings(self) -> dict[str, str]:
         """The settings under which a query that is created now will always run."""

@@ -65,6 +65,7 @@ class Answer:
     ids: Mapping[str, Kind]  # window and keys, which tell results apart
     columns: Mapping[str, Kind]
     fails: bool
+    only_sums_fail: bool  # if something does, it is a sum that is too large, and Spark's fails as well
 
     def require(self, schema: Schema) -> None:
         """Exactly the columns that are said must come out, as Spark would make them."""
@@ -92,11 +93,12 @@ def answer(plan: Box, lowered: Lowered, kept: Schema, settings: Mapping[str, str
     finishes, finals = _finals(box, lowered, {**kinds, **{n: known(m.kind, n) for n, m in merged.items()}})
     groups = _grouped(by, lowered, list(items), {n: m.sql for n, m in merged.items()})
     ids = {WINDOW: BIGINT} | {f"_id{n}": kinds[name] for n, (name, _) in enumerate(box.keys)}
-    failing = any(typed.fails for typed in (*merged.values(), *finals.values()))
+    failing = any(typed.fails for typed in finals.values())
     rows = through_all(plan, box, _results(box, kinds, finals, ids, failing), utc)
+    fails = rows.fails or any(typed.fails for typed in merged.values())
     read = {inner: kinds[name] for name, inner in box.keys} | items | ({"_set": INT} if lowered.sets else {}) | stored
     return Answer(box, read, _windows(box, [*items, *(["_set"] if lowered.sets else []), *stored]),
-                  groups, finishes, rows.sql, ids, rows.kinds, rows.fails)  # fmt: skip
+                  groups, finishes, rows.sql, ids, rows.kinds, fails, not rows.fails)  # fmt: skip
 
 
 def bottom(plan: Box) -> Consolidate:

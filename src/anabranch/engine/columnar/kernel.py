@@ -24,7 +24,7 @@ from anabranch.engine.columnar.shares import shares
 from anabranch.engine.columnar.task import DECLINED, ColumnarTask, MakePartials, Work
 from anabranch.engine.emit import CHANGE_TYPE, BucketWriter, Written, placed
 from anabranch.engine.kernel import PartialJob
-from anabranch.engine.reports import Report, collect_reports, raise_reported
+from anabranch.engine.reports import NumberedTasks, Report, raise_reported
 from anabranch.log.segments import SegmentLayout, remove_files
 from anabranch.log.timing import tell
 from anabranch.model.run import Segment
@@ -61,8 +61,8 @@ class ColumnarKernel:
 
     name = "columnar"
 
-    def __init__(self, spark: SparkSession, root: Path, tasks: int) -> None:
-        self.spark = spark
+    def __init__(self, numbered: NumberedTasks, root: Path, tasks: int) -> None:
+        self.numbered = numbered
         self.root = root
         self.tasks = tasks
 
@@ -119,6 +119,8 @@ class ColumnarKernel:
         rows = sum(segment.rows for segment in job.segments)
         if rows > _ROWS_AT_ONCE * (1 if job.answer.box.window is None else self.tasks):
             raise Declined("a table of which people rather read a part")
+        if not job.answer.only_sums_fail:  # by then it is too late to ask Spark
+            raise Declined("expressions that can fail")
         try:
             job.answer.require(schema)
         except NotProven as reason:
@@ -152,7 +154,7 @@ class ColumnarKernel:
         if not given:
             return [[] for _ in planned]
         task = ColumnarTask(tuple(plan.work for plan in planned), given)
-        reports = collect_reports(self.spark.range(0, len(given), 1, len(given)), task.reports)
+        reports = self.numbered.run(len(given), task.reports)
         raise_reported(reports)
         of_work: list[list[Report]] = [[] for _ in planned]
         for report in reports:
