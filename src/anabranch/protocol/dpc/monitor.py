@@ -1,0 +1,65 @@
+"""Heartbeats to every replica of every upstream neighbour (DPC 4.2.3).
+
+Every so often each is asked, and answers with the states of its streams. One that has not answered within `patience`
+is in FAILURE, as far as can be seen from here, until it answers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from anabranch.protocol.dpc.messages import Heartbeat
+from anabranch.protocol.dpc.states import State
+
+
+class Monitor:
+    def __init__(self, peers: Iterable[str], period: int, patience: int) -> None:
+        assert patience <= period, "an answer is due before the next question"
+        self.peers = tuple(peers)
+        self.period = period
+        self.patience = patience
+        self._states: dict[str, Mapping[str, State]] = {}
+        self._incarnations: dict[str, int] = {}
+        self._asked: dict[str, int] = {}  # when the question that is not answered yet was sent
+        self._next = 0
+
+    def due(self, now: int) -> bool:
+        """Whether it is time to ask; then the caller asks all peers."""
+        if now < self._next:
+            return False
+        self._next = now + self.period
+        for peer in self.peers:
+            self._asked.setdefault(peer, now)
+        return True
+
+    def overdue(self, now: int) -> list[str]:
+        """The peers that have just been found not to answer."""
+        late = [peer for peer, sent in self._asked.items() if now >= sent + self.patience and peer in self._states]
+        for peer in late:
+            del self._states[peer]
+        return late
+
+    def answered(self, peer: str, answer: Heartbeat) -> tuple[bool, bool]:
+        """Take an answer. Whether it says something new, and whether the peer has started anew or come back."""
+        asked = self._asked.get(peer)
+        if asked is not None and answer.sent >= asked:
+            del self._asked[peer]
+        new = self._states.get(peer) != answer.states
+        back = peer not in self._states or self._incarnations.get(peer) != answer.incarnation
+        self._states[peer] = answer.states
+        self._incarnations[peer] = answer.incarnation
+        return new or back, back
+
+    def state(self, peer: str, stream: str) -> State:
+        return self._states.get(peer, _NONE).get(stream, State.FAILURE)
+
+    @property
+    def next_wake(self) -> int:
+        """When the node must look again."""
+        return min(self._next, min((sent + self.patience for sent in self._pending()), default=self._next))
+
+    def _pending(self) -> Iterable[int]:
+        return (sent for peer, sent in self._asked.items() if peer in self._states)
+
+
+_NONE: Mapping[str, State] = {}
