@@ -1,8 +1,8 @@
 """Links: messages take time, may be lost, and do not pass where a link is cut.
 
-Every ordered pair of places has a link. Messages of a link arrive in the order in which they were sent, as over TCP; what is
-sent or under way while the link is cut is lost, as when a connection breaks. A link may also lose single messages: harsher
-than TCP, and the protocol must not mind.
+Every ordered pair of places has a link. Messages of a link arrive in the order in which they were sent, as over TCP;
+what is sent or under way while the link is cut is lost, as when a connection breaks. A link may also lose single
+messages: harsher than TCP, and the protocol must not mind.
 """
 
 from __future__ import annotations

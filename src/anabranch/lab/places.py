@@ -5,6 +5,7 @@ A place is where something runs: a node, a source, a client. Each has a clock of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.lab.boxes import Boxes
@@ -74,6 +75,14 @@ class Place:
     def _resumed(self, event: Event, incarnation: int) -> None:
         if incarnation == self.incarnation:
             self.take(event)
+
+    def start(self, empty: bool) -> None:
+        """Begin, or begin again with nothing remembered."""
+        raise NotImplementedError
+
+    def crash(self) -> None:
+        """Be gone, until started again."""
+        raise NotImplementedError
 
     def handle(self, event: Event) -> None:
         raise NotImplementedError
@@ -179,7 +188,11 @@ class NodePlace(Place):
             lines = self.states if note.about == self.name else [note.about]
             for line in lines:
                 self.states[line].changes.append((now, state))
-            self.world.watch(now, self.name, note)
+            if state is State.STABILIZATION:
+                self.world.reconciling(self.name)
+        elif note.what == "tentative":
+            waited, first = note.detail.split()
+            self.world.first_tentative.append((now, self.name, int(waited), int(first)))
 
     def _process(self, job: Process) -> None:
         tuples = sum(item.tuples for items in job.inputs.values() for item in items)
@@ -268,7 +281,7 @@ class SourcePlace(Place):
         if not self.muted:
             self._carry_out(self.entry.boundary(self.now))
 
-    def _carry_out(self, actions: list[object]) -> None:  # type: ignore[type-arg]
+    def _carry_out(self, actions: Sequence[object]) -> None:
         for action in actions:
             match action:
                 case Send():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from anabranch.lab.boxes import Boxes, Merge
 from anabranch.lab.network import LinkSpec
@@ -18,6 +19,7 @@ class FaultKind(StrEnum):
     CUT = "cut"  # two places cannot hear each other
     ONE_WAY = "one-way"  # the second does not hear the first
     CRASH = "crash"  # a node forgets everything, and restarts at the end; a source has its log
+    RELAPSE = "relapse"  # a node crashes just when it begins to reconcile its state, and restarts at the end
     PAUSE = "pause"  # a node does nothing, then goes on
     MUTE = "mute"  # a source sends items but no boundaries
     LOSE = "lose"  # a link loses a share of its messages, both ways
@@ -97,10 +99,10 @@ class WorldSpec:
     bound: int | None = None  # X; None: what the delays say
     seed: int = 0
 
-    @property
+    @cached_property
     def producers(self) -> dict[str, tuple[str, ...]]:
         """Each stream with the places that produce it."""
-        found = {source.name: (source.name,) for source in self.sources}
+        found: dict[str, tuple[str, ...]] = {source.name: (source.name,) for source in self.sources}
         for fragment in self.fragments:
             found |= dict.fromkeys(fragment.lines, fragment.nodes)
         return found

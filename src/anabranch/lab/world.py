@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, Self
 
 import numpy as np
@@ -13,7 +12,6 @@ from anabranch.lab.records import ClientRecord, StreamRecord
 from anabranch.lab.simulation import Simulation
 from anabranch.lab.spec import Fault, FaultKind, FragmentSpec, WorldSpec
 from anabranch.lab.trace import Trace
-from anabranch.protocol.dpc.actions import Note
 from anabranch.protocol.dpc.client import Client
 from anabranch.protocol.dpc.entry import EntryPoint
 from anabranch.protocol.dpc.items import Element
@@ -40,9 +38,6 @@ class Memory:
         pass
 
 
-Watcher = Callable[[int, str, Note], None]
-
-
 class World:
     def __init__(
         self, spec: WorldSpec, *, trace: bool = False, detailed: bool = False, store: Store | None = None
@@ -53,11 +48,13 @@ class World:
         self.store: Store = store or Memory()
         self.chance = np.random.default_rng(spec.seed)
         self.network = Network(self.simulation, spec.link, self.chance, self._deliver)
-        self.watchers: list[Watcher] = []
+        # When a node began to say something tentative, how long it had waited, and how long it may wait.
+        self.first_tentative: list[tuple[int, str, int, int]] = []
         self.sources = {s.name: self._source(s.name) for s in spec.sources}
         self.nodes = {name: self._node(f, name) for f in spec.fragments for name in f.nodes}
         self.clients = {name: self._client(name, detailed) for name in spec.clients}
         self.places: dict[str, Place] = {**self.sources, **self.nodes, **self.clients}
+        self.relapsing: dict[str, int] = {}  # nodes that will crash so soon after they begin to reconcile
         for fault in sorted(spec.faults):
             self.simulation.at(fault.at, self._begin, fault)
             self.simulation.at(fault.until, self._end, fault)
@@ -96,6 +93,9 @@ class World:
         return ClientPlace(self, client, detailed)
 
     def _deliver(self, sender: str, to: str, message: Message) -> None:
+        if self.trace.keep:
+            kind = type(message).__name__.lower()
+            self.trace.line(self.simulation.now, to, f"hears {kind} {sender} {getattr(message, 'stream', '')}".rstrip())
         self.places[to].receive(sender, message)
 
     def run(self, until: int | None = None) -> Self:
@@ -105,10 +105,6 @@ class World:
                 place.start(False)
         self.simulation.run(self.spec.duration + self.spec.calm if until is None else until)
         return self
-
-    def watch(self, now: int, node: str, note: Note) -> None:
-        for watcher in self.watchers:
-            watcher(now, node, note)
 
     # Faults.
 
@@ -121,6 +117,8 @@ class World:
             case FaultKind.CRASH:
                 if self.places[fault.a].alive:
                     self.places[fault.a].crash()
+            case FaultKind.RELAPSE:
+                self.relapsing[fault.a] = int(fault.amount)
             case FaultKind.PAUSE:
                 self.places[fault.a].pause(fault.until)
             case FaultKind.MUTE:
@@ -138,7 +136,8 @@ class World:
             case FaultKind.CUT | FaultKind.ONE_WAY:
                 for link in self._links(fault):
                     self.network.heal(*link)
-            case FaultKind.CRASH:
+            case FaultKind.CRASH | FaultKind.RELAPSE:
+                self.relapsing.pop(fault.a, None)
                 if not self.places[fault.a].alive:
                     self.places[fault.a].start(True)
             case FaultKind.MUTE:
@@ -149,6 +148,15 @@ class World:
             case FaultKind.SLOW:
                 for link in self._links(fault):
                     self.network.slow(*link, -int(fault.amount))
+
+    def reconciling(self, node: str) -> None:
+        """A node begins to reconcile its state: if a relapse waits for that, it crashes soon."""
+        if node in self.relapsing:
+            self.simulation.at(self.simulation.now + self.relapsing.pop(node), self._relapse, node)
+
+    def _relapse(self, node: str) -> None:
+        if self.places[node].alive:
+            self.places[node].crash()
 
     def _links(self, fault: Fault) -> list[tuple[str, str]]:
         there = [(fault.a, fault.b)]

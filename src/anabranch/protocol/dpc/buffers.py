@@ -1,10 +1,10 @@
 """Output buffers: stable items until every replica of every downstream neighbour has them (DPC 8.1).
 
 Readers acknowledge what has become part of their consistent state; what all have is let go. A reader that is down
-acknowledges nothing, and the buffer grows. Two limits are possible. With `most`, a full buffer blocks its node, and the blocking
-goes upstream to the sources, which stop taking tuples: eventual consistency for every deterministic diagram, availability
-for as long as there is room. With `window`, items older than that much stream time are let go whoever
-needs them: for diagrams that are convergent-capable, whose state does not depend on anything older.
+acknowledges nothing, and the buffer grows. Two limits are possible. With `most`, a full buffer blocks its node, and
+the blocking goes upstream to the sources, which stop taking tuples: eventual consistency for every deterministic
+diagram, availability for as long as there is room. With `window`, items older than that much stream time are let go
+whoever needs them: for diagrams that are convergent-capable, whose state does not depend on anything older.
 """
 
 from __future__ import annotations
@@ -73,4 +73,3 @@ class OutputBuffer:
 
 def _bucket(chunk: Chunk) -> int:
     return chunk.bucket
-

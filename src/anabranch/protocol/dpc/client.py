@@ -1,7 +1,7 @@
 """The proxy of a client: it reads output streams as a downstream node would, and delivers them (DPC 2.2).
 
-It watches all replicas, switches by Table II, keeps both connections while one reconciles, acknowledges stable items, and
-hands everything that is new to the application: `Deliver`.
+It watches all replicas, switches by Table II, keeps both connections while one reconciles, acknowledges stable items,
+and hands everything that is new to the application: `Deliver`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from anabranch.protocol.dpc.items import Boundary, Element
 from anabranch.protocol.dpc.messages import Flow, Heartbeat, HeartbeatRequest
 from anabranch.protocol.dpc.monitor import Monitor
 from anabranch.protocol.dpc.node import CHANNELS, Timing
-from anabranch.protocol.dpc.states import State
 
 
 class Deliver(NamedTuple):
@@ -75,9 +74,6 @@ class Client:
             actions.append(Wake(wake))
         return actions
 
-    def state_of(self, stream: str, replica: str) -> State:
-        return self.monitor.state(replica, stream)
-
     def _flow(self, sender: str, flow: Flow, now: int, actions: list[ClientAction]) -> None:
         stream = self.inputs[flow.stream]
         elements, again = stream.accept(sender, flow, now)
@@ -103,7 +99,4 @@ class Client:
 
     def _review(self, now: int, actions: list[ClientAction]) -> None:
         for name, stream in self.inputs.items():
-            actions += stream.review(lambda replica, of=name: self.state_of(of, replica), self._resume(name), now)  # type: ignore[misc]
-
-    def _resume(self, name: str) -> int:
-        return self.reached[name] // self.bucket
+            actions += stream.review(self.monitor.of(name), self.reached[name] // self.bucket, now)

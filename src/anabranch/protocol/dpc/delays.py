@@ -1,9 +1,9 @@
 """How long an SUnion waits before it processes what is incomplete (DPC 6).
 
 When a failure begins, an SUnion waits as long as it may, hoping that the failure is short: `first`. All SUnions
-downstream of a failure begin to wait at the same moment, because boundaries stop for all of them; so each may wait for the whole
-bound X, and the waits do not add up (6.3). After that, a policy says what becomes of new items, one while the failure
-lasts and one while a replica reconciles its state:
+downstream of a failure begin to wait at the same moment, because boundaries stop for all of them; so each may wait
+for the whole bound X, and the waits do not add up (6.3). After that, a policy says what becomes of new items, one
+while the failure lasts and one while a replica reconciles its state:
 
     SUSPEND   nothing, until it is over
     DELAY     each bucket waits for `each` after it came

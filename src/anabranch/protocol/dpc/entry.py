@@ -1,9 +1,9 @@
 """The entry point: the proxy of a data source (DPC 2.2).
 
 Only it stamps. It numbers what comes in `max(last + 1, clock)`, makes it durable, and only then sends it to whoever
-reads. A boundary promises that every later stamp is at least as high. Its log survives a restart, and it never stamps at or below
-what it has logged. A reader that was away gets what it missed from the log. Where a limit is set and readers do not keep
-up, it refuses new tuples rather than to take what could not be corrected (8.1).
+reads. A boundary promises that every later stamp is at least as high. Its log survives a restart, and it never stamps
+at or below what it has logged. A reader that was away gets what it missed from the log. Where a limit is set and
+readers do not keep up, it refuses new tuples rather than to take what could not be corrected (8.1).
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from anabranch.protocol.dpc.subscription import OutputStream
 
 
 class EntryPoint:
-    def __init__(
-        self, name: str, stream: str, bucket: int, readers: Sequence[str], *, most: int | None = None
-    ) -> None:
+    def __init__(self, name: str, stream: str, bucket: int, readers: Sequence[str], *, most: int | None = None) -> None:
         self.name = name
         self.stream = stream
         self.bucket = bucket

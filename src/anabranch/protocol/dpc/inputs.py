@@ -1,8 +1,8 @@
 """The downstream end of a stream: from which replica it comes, and what of it is new (DPC 4.3, 4.4.3).
 
 `main` is the current replica of Table II. While a replica reconciles its state, a second connection brings its
-corrections in the background: `aux`. Stable items are known by their identity, so it does not matter on which connection
-they come, or how often. Messages of a connection are numbered; after a gap the node subscribes again.
+corrections in the background: `aux`. Stable items are known by their identity, so it does not matter on which
+connection they come, or how often. Messages of a connection are numbered; after a gap the node subscribes again.
 """
 
 from __future__ import annotations

@@ -46,6 +46,9 @@ class Rules:
     both_connections: bool = True
     tentative_boundaries: bool = True
     wait_for_all: bool = True  # reconcile when all failures have healed; otherwise at the first (5.1)
+    # Reconcile as soon as corrections begin to come (6.2), a whole chain at once; otherwise when they end, with the
+    # rec-done of every input (4.4.3), one node after the other.
+    pipelined: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Line:
         self.job: Process | None = None
         self._quiet_until = 0  # what comes before is computed again only to remember it
         self._floor = 0  # stable input before this is gone
-        self._said = 0  # until where anything was said, stable or tentative
+        self._waited = 0  # before the first tentative piece of work
 
     # Input.
 
@@ -136,7 +139,10 @@ class Line:
         """Whether a tentative bucket is stable on all inputs and, by default, no input is failing."""
         if self.state is not State.UP_FAILURE or self.sunion.overlay is None or not self.sunion.stable_ready:
             return False
-        return not self.rules.wait_for_all or all(statuses[n] is not Status.FAILING for n in self.inputs)
+        troubles = {statuses[name] for name in self.inputs} - {Status.OK}
+        if not self.rules.pipelined:
+            return not troubles
+        return not self.rules.wait_for_all or Status.FAILING not in troubles
 
     def reconcile(self) -> list[Action]:
         """Back to the checkpoint, and through the stable input again."""
@@ -171,7 +177,11 @@ class Line:
         due = self.sunion.tentative_due(self.delays, covering)
         if due is None or due > now:
             return None, due, []
-        before: list[Action] = [] if overlay else [BeginOverlay(self.name)]
+        before: list[Action] = []
+        if not overlay:
+            before.append(BeginOverlay(self.name))
+            start, _ = self.sunion.tentative_span()
+            self._waited = now - min(self.sunion.moved, self.sunion.since(start, now))
         return self._process(job, *self.sunion.tentative_span(), True), None, before
 
     def _process(self, job: int, start: int, end: int, tentative: bool) -> Process:
@@ -186,11 +196,11 @@ class Line:
         self.job = None
         if job.tentative:
             *_, delayed = self.sunion.take(job.start, job.end, True)
-            delayed += now - self.sunion.since(job.start, now)
             first = self.sunion.overlay is None
+            delayed += now - self.sunion.since(job.start, now)
             self.sunion.processed(job.end, tentative=True)
             said = self._say(self.soutput.provisional(output, job.end, delayed))
-            return [Note("tentative", self.name, str(job.start)), *said] if first else said
+            return [Note("tentative", self.name, f"{self._waited} {self.delays.first}"), *said] if first else said
         self.sunion.processed(job.end, tentative=False)
         self._forget()
         if job.end <= self._quiet_until:

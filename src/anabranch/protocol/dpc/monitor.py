@@ -6,7 +6,7 @@ is in FAILURE, as far as can be seen from here, until it answers again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from anabranch.protocol.dpc.messages import Heartbeat
 from anabranch.protocol.dpc.states import State
@@ -22,18 +22,23 @@ class Monitor:
         self._incarnations: dict[str, int] = {}
         self._asked: dict[str, int] = {}  # when the question that is not answered yet was sent
         self._next = 0
+        self._check = 0  # when answers to the last question are due; 0: looked at
 
     def due(self, now: int) -> bool:
         """Whether it is time to ask; then the caller asks all peers."""
         if now < self._next:
             return False
         self._next = now + self.period
+        self._check = now + self.patience
         for peer in self.peers:
             self._asked.setdefault(peer, now)
         return True
 
     def overdue(self, now: int) -> list[str]:
         """The peers that have just been found not to answer."""
+        if not self._check or now < self._check:
+            return []
+        self._check = 0
         late = [peer for peer, sent in self._asked.items() if now >= sent + self.patience and peer in self._states]
         for peer in late:
             del self._states[peer]
@@ -53,13 +58,14 @@ class Monitor:
     def state(self, peer: str, stream: str) -> State:
         return self._states.get(peer, _NONE).get(stream, State.FAILURE)
 
+    def of(self, stream: str) -> Callable[[str], State]:
+        """The state of a stream at a replica, as far as is known."""
+        return lambda replica: self.state(replica, stream)
+
     @property
     def next_wake(self) -> int:
         """When the node must look again."""
-        return min(self._next, min((sent + self.patience for sent in self._pending()), default=self._next))
-
-    def _pending(self) -> Iterable[int]:
-        return (sent for peer, sent in self._asked.items() if peer in self._states)
+        return min(self._check, self._next) if self._check else self._next
 
 
 _NONE: Mapping[str, State] = {}

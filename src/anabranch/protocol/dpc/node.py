@@ -75,7 +75,7 @@ class NodeSpec:
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
     ordered: bool = False
-    truncates: bool = True  # whether upstream buffers let go of what was acknowledged
+    truncates: bool = True  # whether output buffers let go of what was acknowledged; otherwise of nothing
 
 
 class Node:
@@ -102,9 +102,7 @@ class Node:
         }  # fmt: skip
         for stream in self.inputs.values():
             stream.moved = now
-        self._readers = {
-            name: [line for line in self.lines.values() if name in line.inputs] for name in self.inputs
-        }
+        self._readers = {name: [line for line in self.lines.values() if name in line.inputs] for name in self.inputs}
         peers = dict.fromkeys(replica for replicas in spec.inputs.values() for replica in replicas)
         self.monitor = Monitor(peers, timing.keep_alive, timing.patience)
         self.stagger = Stagger(
@@ -161,7 +159,7 @@ class Node:
                 return  # silent until consistent
             case HeartbeatRequest(sent, received):
                 for stream, item in received.items():
-                    if stream in self.lines:
+                    if stream in self.lines and self.spec.truncates:
                         self.lines[stream].out.buffer.acknowledge(sender, item)
                 states = {name: line.state for name, line in self.lines.items()}
                 actions.append(Send(sender, Heartbeat(sent, self._incarnation, states)))
@@ -189,8 +187,11 @@ class Node:
                 line.take(flow.stream, element, now)
             if stream.lost is not None:
                 line.age((stream.lost.bucket + 1) * self.spec.bucket)
-        if again or tentative or self.rebuilding or any(
-            line.state is not State.STABLE for line in self._readers[flow.stream]
+        if (
+            again
+            or tentative
+            or self.rebuilding
+            or any(line.state is not State.STABLE for line in self._readers[flow.stream])
         ):
             self._review(now, actions)
 
@@ -228,17 +229,14 @@ class Node:
     # The consistency manager.
 
     def _statuses(self, now: int) -> dict[str, Status]:
-        return {name: stream.status(self._state_of(name), now) for name, stream in self.inputs.items()}
-
-    def _state_of(self, stream: str) -> _StateOf:
-        return _StateOf(self.monitor, stream)
+        return {name: stream.status(self.monitor.of(name), now) for name, stream in self.inputs.items()}
 
     def _review(self, now: int, actions: list[Action]) -> None:
         """Look at the inputs, choose replicas, and move the lines from state to state."""
         if self._wanted_state is not None:
             return  # where to begin is not known yet
         for name, stream in self.inputs.items():
-            state_of = self._state_of(name)
+            state_of = self.monitor.of(name)
             actions += stream.review(state_of, self._resume(name), now)
             lost = stream.is_lost(state_of, now)
             for line in self._readers[name]:
@@ -255,8 +253,7 @@ class Node:
 
     def _resume(self, name: str) -> int | None:
         reached = [
-            line.sunion.frontier if line.sunion.overlay is None else line.sunion.overlay
-            for line in self._readers[name]
+            line.sunion.frontier if line.sunion.overlay is None else line.sunion.overlay for line in self._readers[name]
         ]
         return min(reached) // self.spec.bucket if reached else None
 
@@ -343,16 +340,3 @@ class Node:
     def state(self) -> State:
         """The state of the node as a whole."""
         return State.FAILURE if self.rebuilding else worst([line.state for line in self.lines.values()])
-
-
-class _StateOf:
-    """The state of a stream at a replica, as far as is known."""
-
-    __slots__ = ("_monitor", "_stream")
-
-    def __init__(self, monitor: Monitor, stream: str) -> None:
-        self._monitor = monitor
-        self._stream = stream
-
-    def __call__(self, replica: str) -> State:
-        return self._monitor.state(replica, self._stream)

@@ -2,8 +2,8 @@
 
 It passes everything through and remembers the last stable item. While the line reconciles its state, stable items
 that were said before are dropped; the first new one, or another tentative one, is preceded by a single undo; a
-rec-done ends the corrections. What a stream has said is thus always stable items, then perhaps tentative ones; an undo takes
-only tentative ones back.
+rec-done ends the corrections. What a stream has said is thus always stable items, then perhaps tentative ones; an
+undo takes only tentative ones back.
 """
 
 from __future__ import annotations
@@ -100,4 +100,3 @@ class SOutput:
         self.last = last
         self._ordinals = dict(ordinals)
         self.until = until
-

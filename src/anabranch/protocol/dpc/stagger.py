@@ -1,8 +1,8 @@
 """Staggered stabilisation: of the replicas of a node at least one stays available (DPC 4.4.3, Fig. 9).
 
 Before it reconciles its state a node asks one of its replicas. That one grants, and promises not to reconcile
-meanwhile, unless it is reconciling already, or must do so too and has the lower identifier. A node that is refused waits
-and asks again, another replica perhaps. A node none of whose replicas answers goes unasked.
+meanwhile, unless it is reconciling already, or must do so too and has the lower identifier. A node that is refused
+waits and asks again, another replica perhaps. A node none of whose replicas answers goes unasked.
 
 A promise is renewed by repeating the request and ends with `AuthorizationReturned`; a replica that was given it and
 is heard of no more cannot hold it for ever.

@@ -2,8 +2,8 @@
 
 Stream time is cut into buckets of one size, the same everywhere. A bucket is *stable* when the boundary of every
 input has passed its end: then its items, in the order of (stream time, input, place in the input), are the same at
-every replica (equation 1, Fig. 7). Where every input is ordered, items are released before their bucket ends, as soon as
-every input has shown a later one (section 7).
+every replica (equation 1, Fig. 7). Where every input is ordered, items are released before their bucket ends, as soon
+as every input has shown a later one (section 7).
 
 Stable and tentative items of an input are kept apart. `frontier` is how far stable processing has come, `overlay` how
 far tentative processing has; stable items stay until `forget` says that no checkpoint needs them.

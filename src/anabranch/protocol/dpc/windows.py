@@ -1,8 +1,8 @@
 """How much a convergent-capable diagram must keep to correct the most recent results (DPC 8.1).
 
-A user says how much of the recent past is to be corrected after a failure. To correct a result, its boxes need the input
-that it depends on, which reaches back by their windows and bands; and so does every node upstream. Hence, from the
-clients to the sources, each place keeps what its readers need, plus its own reach.
+A user says how much of the recent past is to be corrected after a failure. To correct a result, its boxes need the
+input that it depends on, which reaches back by their windows and bands; and so does every node upstream. Hence, from
+the clients to the sources, each place keeps what its readers need, plus its own reach.
 """
 
 from __future__ import annotations
