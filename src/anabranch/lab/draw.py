@@ -48,7 +48,7 @@ def drawn(seed: int, rules: Rules | None = None) -> WorldSpec:
         duration=duration,
         calm=20 * SECOND,
         bucket=BUCKET,
-        timing=Timing(KEEP_ALIVE, patience=200_000, stall=3 * BUCKET, retry=300_000),
+        timing=Timing(KEEP_ALIVE, patience=200_000, stall=3 * BUCKET, retry=300_000, silence=FIRST + SECOND),
         rules=rules or Rules(wait_for_all=bool(chance.random() < 0.75), pipelined=bool(chance.random() < 0.75)),
         link=link,
         cost=float(chance.choice([100.0, 1_000.0, 4_000.0])),

@@ -81,7 +81,7 @@ class ClientRecord:
                     if not self.tentative_from or self.tentative_from[-1] != (now, sender):
                         self.tentative_from.append((now, sender))
                     self._new(chunk, now, "tentative")
-                case Boundary(stime, _):
+                case Boundary(stime, _, _):
                     if not self.reached or stime > self.reached[-1][1]:
                         self.reached.append((now, stime))
                 case Undo():

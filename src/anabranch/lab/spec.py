@@ -10,7 +10,7 @@ from functools import cached_property
 from anabranch.lab.boxes import Boxes, Merge
 from anabranch.lab.network import LinkSpec
 from anabranch.lab.simulation import SECOND
-from anabranch.protocol.dpc.delays import Delays
+from anabranch.protocol.dpc.delays import Delays, Policy
 from anabranch.protocol.dpc.line import Limits, Rules
 from anabranch.protocol.dpc.node import Timing
 
@@ -106,6 +106,26 @@ class WorldSpec:
         for fragment in self.fragments:
             found |= dict.fromkeys(fragment.lines, fragment.nodes)
         return found
+
+    @cached_property
+    def depth(self) -> int:
+        """How many nodes the longest path has."""
+        depths = dict.fromkeys((source.name for source in self.sources), 0)
+        waiting = list(self.fragments)
+        while waiting:
+            fragment = next(f for f in waiting if all(name in depths for name in f.inputs))
+            waiting.remove(fragment)
+            depths |= dict.fromkeys(fragment.lines, 1 + max(depths[name] for name in fragment.inputs))
+        return max(depths.values(), default=0)
+
+    @property
+    def promised(self) -> int:
+        """The bound X. Where every node delays new items, and they do not carry it, delays add up (6.2)."""
+        if self.bound is not None:
+            return self.bound
+        delays = self.delays
+        adds = Policy.DELAY in (delays.failure, delays.stabilization) and delays.budget is None
+        return max(delays.first, delays.each * self.depth) if adds else delays.first
 
     def readers(self, stream: str) -> tuple[str, ...]:
         """The places that read a stream."""

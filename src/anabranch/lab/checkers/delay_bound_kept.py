@@ -14,8 +14,7 @@ from anabranch.lab.world import World
 
 def delay_bound_kept(world: World) -> list[Violation]:
     spec = world.spec
-    bound = spec.bound if spec.bound is not None else spec.delays.first
-    allowed = bound + slack(world)
+    allowed = spec.promised + slack(world)
     found = []
     for client in world.clients.values():
         for stream, record in client.records.items():
@@ -31,11 +30,10 @@ def delay_bound_kept(world: World) -> list[Violation]:
 def slack(world: World) -> int:
     """What passes without any delay on purpose: noticing, switching, and the normal latency of each hop."""
     spec = world.spec
-    hops = len(spec.fragments) + 1
-    hop = spec.link.latency + spec.link.jitter + spec.bucket
+    hop = spec.link.latency + spec.link.jitter + spec.delays.settle
     boundary = max(source.boundary_every for source in spec.sources)
-    notice = 2 * spec.timing.keep_alive + spec.timing.patience + spec.link.set_up + 4 * spec.link.latency
-    return boundary + hops * (hop + notice) + spec.timing.stall + spec.delays.settle * hops
+    notice = spec.timing.keep_alive + spec.timing.patience + spec.link.set_up + 4 * spec.link.latency
+    return spec.bucket + boundary + (spec.depth + 1) * hop + notice + spec.timing.stall
 
 
 def _gaps(reached: list[tuple[int, int]], duration: int) -> list[tuple[int, int]]:

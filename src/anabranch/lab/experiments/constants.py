@@ -51,5 +51,5 @@ AFTER = 20 * SECOND
 
 # A keep-alive is asked and answered within its period.
 _PATIENCE = 4 * LATENCY
-TIMING = Timing(keep_alive=KEEP_ALIVE - _PATIENCE, patience=_PATIENCE, stall=NORMAL, retry=KEEP_ALIVE)
+TIMING = Timing(keep_alive=KEEP_ALIVE - _PATIENCE, patience=_PATIENCE, stall=NORMAL, retry=KEEP_ALIVE, silence=BOUND)
 LINK = LinkSpec(latency=LATENCY, set_up=SWITCH - 2 * LATENCY)

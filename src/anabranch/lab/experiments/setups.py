@@ -20,11 +20,10 @@ def spoken(variant: Variant) -> str:
     return " & ".join(policy.capitalize() for policy in variant)
 
 
-def delays(d: int, variant: Variant = PROCESS_PROCESS, rules: Rules | None = None) -> Delays:
+def delays(d: int, variant: Variant = PROCESS_PROCESS) -> Delays:
     """The waits of an SUnion that is given D."""
     wait = round(d * c.PRECAUTION)
-    boundaries = rules is None or rules.tentative_boundaries
-    return Delays(wait, wait, *variant, settle=c.SETTLE, tentative_boundaries=boundaries)
+    return Delays(wait, wait, *variant, settle=c.SETTLE)
 
 
 def inputs(rate: int) -> tuple[SourceSpec, ...]:
@@ -39,7 +38,7 @@ def single(
 ) -> WorldSpec:  # fmt: skip
     """Fig. 12 (and Fig. 10 without a replica): one node merges three streams; stream 1 fails for a while."""
     node = merging("n", "s1", "s2", "s3", replicas=replicas)
-    return _world((node,), lasts, rate, delays(d, variant, rules), kind, faults, rules)
+    return _world((node,), lasts, rate, delays(d, variant), kind, faults, rules)
 
 
 def chain(
@@ -49,7 +48,7 @@ def chain(
     nodes = [merging("n1", "s1", "s2", "s3")]
     nodes += [merging(f"n{n}", f"n{n - 1}") for n in range(2, depth + 1)]
     kind = FaultKind.MUTE
-    return _world(tuple(nodes), lasts, c.CHAIN_RATE, delays(d, variant, rules), kind, None, rules)
+    return _world(tuple(nodes), lasts, c.CHAIN_RATE, delays(d, variant), kind, None, rules)
 
 
 def _world(

@@ -42,7 +42,12 @@ class Client:
     def _start(self, incarnation: int) -> None:
         self.inputs = {
             name: InputStream(
-                name, replicas, stall=self.timing.stall, both=self._both, first_channel=incarnation * CHANNELS
+                name,
+                replicas,
+                stall=self.timing.stall,
+                silence=self.timing.silence,
+                both=self._both,
+                first_channel=incarnation * CHANNELS,
             )
             for name, replicas in self._replicas.items()
         }
@@ -57,9 +62,10 @@ class Client:
             case Received(sender, Flow() as flow):
                 self._flow(sender, flow, now, actions)
             case Received(sender, Heartbeat() as answer):
-                new, back = self.monitor.answered(sender, answer)
-                if back:
-                    self._away(sender)
+                new, anew = self.monitor.answered(sender, answer)
+                if anew:
+                    for stream in self.inputs.values():
+                        stream.restarted(sender)
                 if new:
                     self._review(now, actions)
             case Tick():
@@ -87,15 +93,10 @@ class Client:
     def _tick(self, now: int, actions: list[ClientAction]) -> None:
         for peer in self.monitor.overdue(now):
             actions.append(Note("away", peer, ""))
-            self._away(peer)
         if self.monitor.due(now):
             request = HeartbeatRequest(now, {name: stream.last for name, stream in self.inputs.items()})
             actions += [Send(peer, request) for peer in self.monitor.peers]
         self._review(now, actions)
-
-    def _away(self, peer: str) -> None:
-        for stream in self.inputs.values():
-            stream.went_away(peer)
 
     def _review(self, now: int, actions: list[ClientAction]) -> None:
         for name, stream in self.inputs.items():

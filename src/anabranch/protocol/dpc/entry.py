@@ -47,11 +47,13 @@ class EntryPoint:
 
     def offer(self, bodies: Sequence[tuple[Any, int]], now: int, boundary: bool = False) -> list[Action]:
         """Take rows, each a body and how many tuples it stands for; with a boundary if one is due."""
-        items = []
+        items: list[Item] = []
+        held = self.waiting
         for body, count in bodies:
-            if self._most is not None and self.waiting + count > self._most:
+            if self._most is not None and held + count > self._most:
                 self.refused += count
                 continue
+            held += count
             self._last = next_stime(self._last, now)
             items.append(Item(self._last, body, count))
         elements: list[Element] = [Insertion(c) for c in chunked(items, self.bucket, self._ordinals)]

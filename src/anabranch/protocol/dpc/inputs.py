@@ -32,7 +32,7 @@ class Connection:
     channel: int
     opened: int
     expected: int = 1
-    broken: bool = False  # the replica was away: what it sent meanwhile is lost
+    broken: bool = False  # something that was sent is lost
 
 
 class InputStream:
@@ -42,12 +42,14 @@ class InputStream:
         replicas: Sequence[str],
         *,
         stall: int,
+        silence: int,
         first_channel: int = 0,
         both: bool = True,
     ) -> None:
         self.name = name
         self.replicas = tuple(replicas)
         self.stall = stall
+        self.silence = silence
         self.main: Connection | None = None
         self.aux: Connection | None = None
         self.last = BEGIN
@@ -55,6 +57,7 @@ class InputStream:
         self.tentative = False  # whether tentative items followed the last stable one
         self.tentative_boundary = 0
         self.moved = 0  # when the stable boundary last moved
+        self.heard = 0  # when any boundary last moved
         self.lost: ItemId | None = None  # stable items up to here cannot be had any more
         self._both = both
         self._channel = first_channel
@@ -70,6 +73,8 @@ class InputStream:
             if connection is not None and connection.expected == 1 and now - connection.opened >= self.stall:
                 connection.broken = True  # the subscription, or its first answer, was lost
         current = State.FAILURE if self.main is None else state_of(self.main.replica)
+        if current is State.UP_FAILURE and now - self.heard >= self.silence:
+            current = State.FAILURE  # it lives, but brings nothing: no better than one that is gone
         main = None if self.main is None else self.main.replica
         decision = switch(current, {r: state_of(r) for r in self.replicas if r != main})
         actions: list[Action] = []
@@ -126,11 +131,12 @@ class InputStream:
 
     def _subscribe(self, replica: str, tentative: bool, resume: int | None) -> tuple[Connection, Send]:
         self._channel += 1
+        self.heard = self._now
         wanted = Subscribe(self.name, self._channel, self.last, tentative, resume)
         return Connection(replica, self._channel, self._now), Send(replica, wanted)
 
-    def went_away(self, replica: str) -> None:
-        """A replica does not answer, or has started anew: its channel cannot be relied on."""
+    def restarted(self, replica: str) -> None:
+        """A replica has started anew: it knows nothing of its channels."""
         for connection in (self.main, self.aux):
             if connection is not None and connection.replica == replica:
                 connection.broken = True
@@ -163,11 +169,11 @@ class InputStream:
                     return None
                 self.last = new.last
                 return Insertion(new)
-            case Boundary(stime, False):
+            case Boundary(stime, False, _):
                 if stime <= self.boundary:
                     return None
                 self.boundary = stime
-                self.moved = now
+                self.moved = self.heard = now
                 return element
             case Undo():
                 if not main:  # what is tentative comes from the main replica
@@ -178,8 +184,9 @@ class InputStream:
             case Tentative() if main:
                 self.tentative = True
                 return element
-            case Boundary(stime, True) if main:
+            case Boundary(stime, True, _) if main:
                 self.tentative_boundary = stime
+                self.heard = now
                 return element
             case RecDone():
                 return element

@@ -96,6 +96,7 @@ class Tentative(NamedTuple):
 class Boundary(NamedTuple):
     stime: int
     tentative: bool = False  # the promise holds for what is tentative only
+    delayed: int = 0  # as of tentative items: also a bucket without any was delayed
 
 
 class Undo(NamedTuple):

@@ -11,7 +11,7 @@ complete are processed after it. Reconciling puts the boxes back to it and goes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch.protocol.dpc.actions import (
     Action,
@@ -75,7 +75,7 @@ class Line:
     ) -> None:
         self.name = spec.name
         self.inputs = spec.inputs
-        self.delays = delays
+        self.delays = delays if rules.tentative_boundaries else replace(delays, tentative_boundaries=False)
         self.rules = rules
         self.limits = limits
         self.reach = spec.reach
@@ -95,12 +95,12 @@ class Line:
         match element:
             case Insertion(chunk):
                 self.sunion.insert(name, chunk, now)
-            case Boundary(stime, False):
+            case Boundary(stime, False, _):
                 self.sunion.boundary(name, stime, now)
             case Tentative():
                 self.sunion.tentative(name, element, now)
-            case Boundary(stime, True):
-                self.sunion.tentative_boundary(name, stime, now)
+            case Boundary(stime, True, delayed):
+                self.sunion.tentative_boundary(name, stime, now, delayed)
             case Undo():
                 self.sunion.undo(name)
 

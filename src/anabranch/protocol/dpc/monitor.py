@@ -45,15 +45,15 @@ class Monitor:
         return late
 
     def answered(self, peer: str, answer: Heartbeat) -> tuple[bool, bool]:
-        """Take an answer. Whether it says something new, and whether the peer has started anew or come back."""
+        """Take an answer. Whether it says something new, and whether the peer has started anew."""
         asked = self._asked.get(peer)
         if asked is not None and answer.sent >= asked:
             del self._asked[peer]
         new = self._states.get(peer) != answer.states
-        back = peer not in self._states or self._incarnations.get(peer) != answer.incarnation
+        anew = self._incarnations.get(peer, answer.incarnation) != answer.incarnation
         self._states[peer] = answer.states
         self._incarnations[peer] = answer.incarnation
-        return new or back, back
+        return new or anew, anew
 
     def state(self, peer: str, stream: str) -> State:
         return self._states.get(peer, _NONE).get(stream, State.FAILURE)

@@ -60,6 +60,7 @@ class Timing:
     patience: int = 50_000  # for an answer
     stall: int = 300_000  # an input without boundaries for this long is failing
     retry: int = 100_000  # after a refused authorisation
+    silence: int = 10_000_000  # a replica in UP_FAILURE that brings nothing for this long is as good as gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Node:
         }
         self.inputs = {
             name: InputStream(
-                name, replicas, stall=timing.stall, both=rules.both_connections,
+                name, replicas, stall=timing.stall, silence=timing.silence, both=rules.both_connections,
                 first_channel=self._incarnation * CHANNELS,
             )
             for name, replicas in spec.inputs.items()
@@ -196,20 +197,16 @@ class Node:
             self._review(now, actions)
 
     def _heartbeat(self, sender: str, answer: Heartbeat, now: int, actions: list[Action]) -> None:
-        new, back = self.monitor.answered(sender, answer)
-        if back:
-            self._away(sender)
+        new, anew = self.monitor.answered(sender, answer)
+        if anew:
+            for stream in self.inputs.values():
+                stream.restarted(sender)
         if new:
             self._review(now, actions)
-
-    def _away(self, peer: str) -> None:
-        for stream in self.inputs.values():
-            stream.went_away(peer)
 
     def _tick(self, now: int, actions: list[Action]) -> None:
         for peer in self.monitor.overdue(now):
             actions.append(Note("away", peer, ""))
-            self._away(peer)
         if self.monitor.due(now):
             received = {} if self.rebuilding else self._received()
             request = HeartbeatRequest(now, received)

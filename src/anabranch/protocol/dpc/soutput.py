@@ -63,7 +63,7 @@ class SOutput:
             self.tentative = True
         chunks = chunked(items, self.bucket, self._tentative_ordinals)
         said += [Tentative(chunk, delayed) for chunk in chunks]
-        said.append(Boundary(end, tentative=True))
+        said.append(Boundary(end, tentative=True, delayed=delayed))
         return said
 
     def checkpoint(self) -> None:

@@ -34,7 +34,7 @@ class OutputStream:
     boundary: int = 0
     # What was said since the last undo, to be said again to new readers.
     overlay: list[Tentative] = field(default_factory=list)
-    overlay_boundary: int | None = None
+    overlay_boundary: Boundary | None = None
     correcting: bool = False  # between an undo and its rec-done
     channels: dict[str, Channel] = field(default_factory=dict)
 
@@ -48,12 +48,12 @@ class OutputStream:
         match element:
             case Insertion(chunk):
                 self.buffer.append(chunk)
-            case Boundary(stime, False):
+            case Boundary(stime, False, _):
                 self.boundary = max(self.boundary, stime)
             case Tentative():
                 self.overlay.append(element)
-            case Boundary(stime, True):
-                self.overlay_boundary = stime
+            case Boundary(_, True, _):
+                self.overlay_boundary = element
             case Undo():
                 self.overlay.clear()
                 self.overlay_boundary = None
@@ -85,7 +85,7 @@ class OutputStream:
         resume = wanted.resume
         if resume is not None and self.overlay_boundary is not None:
             elements += [said for said in self.overlay if said.chunk.bucket >= resume]
-            elements.append(Boundary(self.overlay_boundary, tentative=True))
+            elements.append(self.overlay_boundary)
         return elements
 
     def _flow(self, channel: Channel, elements: Iterable[Element]) -> Flow:

@@ -91,8 +91,11 @@ class SUnion:
         self.held += said.chunk.tuples
         self.arrived.setdefault(bucket, now)
 
-    def tentative_boundary(self, name: str, stime: int, now: int) -> None:
+    def tentative_boundary(self, name: str, stime: int, now: int, delayed: int = 0) -> None:
+        """An input has said all that is tentative before this stream time."""
         port = self.ports[name]
+        bucket = stime // self.bucket - 1
+        port.delayed[bucket] = max(delayed, port.delayed.get(bucket, 0))
         self._note_arrival(port.tentative_boundary, stime, now)
         port.tentative_boundary = max(port.tentative_boundary, stime)
 
@@ -198,8 +201,8 @@ class SUnion:
         for port in self.ports.values():
             gone = [bucket for bucket in port.tentative if bucket < done]
             self.held -= _count(port.tentative.pop(bucket) for bucket in gone)
-            for bucket in gone:
-                port.delayed.pop(bucket, None)
+            for bucket in [bucket for bucket in port.delayed if bucket < done]:
+                del port.delayed[bucket]
 
     def rewind(self, frontier: int) -> None:
         """Back to a checkpoint; what was tentative is dropped, what is still to come of it stays."""
