@@ -21,6 +21,7 @@ from anabranch.protocol.dpc.items import (
     Tentative,
     TupleType,
     Undo,
+    serialised,
 )
 from anabranch.protocol.dpc.messages import AuthorizationReply, AuthorizationRequest, Subscribe
 from anabranch.protocol.dpc.soutput import SOutput
@@ -81,8 +82,6 @@ def test_fig_7_the_order_of_a_stable_bucket() -> None:
     sunion.frontier = 20
     assert sunion.stable_span() == (20, 25)
     inputs, missing, _ = sunion.take(20, 25, tentative=False)
-    from anabranch.protocol.dpc.items import serialised
-
     assert [item.body for item in serialised(inputs.values())] == ["b", "c", "a"]
     assert missing == frozenset()
 

@@ -70,7 +70,9 @@ def test_reconciling_at_the_first_heal_corrects_before_all_have_healed() -> None
     report = figures_single.fig_11a(hasty)
     broken = {claim.claim for claim in report.claims if not claim.holds}
     assert "nothing is corrected before both have healed" in broken
-    assert "every promise is kept: no stable tuple twice, none lost, all corrected" not in broken, "it is a policy (5.1)"
+    assert "every promise is kept: no stable tuple twice, none lost, all corrected" not in broken, (
+        "it is a policy (5.1)"
+    )
 
 
 @pytest.mark.proof

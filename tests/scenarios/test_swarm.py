@@ -58,9 +58,7 @@ def test_worlds_differ() -> None:
     assert {spec.depth for spec in specs} >= {1, 2, 3, 4, 5, 6}
     assert any(len(f.inputs) == 2 and not {"s1", "s2"} & set(f.inputs) for spec in specs for f in spec.fragments)
     assert len({fault.kind for spec in specs for fault in spec.faults}) == 8
-    nested = [
-        (a, b) for spec in specs for a in spec.faults for b in spec.faults if a.at < b.at and b.until < a.until
-    ]
+    nested = [(a, b) for spec in specs for a in spec.faults for b in spec.faults if a.at < b.at and b.until < a.until]
     assert nested
 
 

@@ -1,8 +1,8 @@
 """Links: messages take time, may be lost, and do not pass where a link is cut.
 
-Every ordered pair of places has a link. Messages of a link arrive in the order in which they were sent, as over TCP;
-what is sent or under way while the link is cut is lost, as when a connection breaks. A link may also lose single
-messages: harsher than TCP, and the protocol must not mind.
+Every ordered pair of places has a link, with one connection for data and one for control. Messages of a connection
+arrive in the order in which they were sent, as over TCP; what is sent or under way while the link is cut is lost, as
+when a connection breaks. A link may also lose single messages: harsher than TCP, and the protocol must not mind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Network:
         self._cut: Counter[tuple[str, str]] = Counter()  # how many faults cut it
         self._loss: dict[tuple[str, str], float] = {}
         self._slower: Counter[tuple[str, str]] = Counter()
-        self._free: dict[tuple[str, str], int] = {}  # when the last message has arrived
+        self._free: dict[tuple[str, str, bool], int] = {}  # when the last message has arrived
         self._epoch: Counter[tuple[str, str]] = Counter()
         self.lost = 0
 
@@ -55,10 +55,12 @@ class Network:
         delay = spec.latency + extra + (self._slower[link] if self._slower else 0)
         if spec.jitter:
             delay += int(self._chance.integers(spec.jitter))
-        if spec.bandwidth is not None and isinstance(message, Flow):
-            delay += _tuples(message) * SECOND // spec.bandwidth
-        arrival = max(self._simulation.now + delay, self._free.get(link, 0))
-        self._free[link] = arrival
+        data = isinstance(message, Flow)
+        connection = sender, to, data
+        arrival = max(self._simulation.now + delay, self._free.get(connection, 0))
+        if data and spec.bandwidth is not None:
+            arrival += _tuples(message) * SECOND // spec.bandwidth
+        self._free[connection] = arrival
         self._simulation.at(arrival, self._arrive, sender, to, message, self._epoch[link])
 
     def _arrive(self, sender: str, to: str, message: Message, epoch: int) -> None:
@@ -85,5 +87,6 @@ class Network:
         self._slower[sender, to] += by
 
 
-def _tuples(flow: Flow) -> int:
+def _tuples(flow: Message) -> int:
+    assert isinstance(flow, Flow)
     return sum(e.chunk.tuples for e in flow.elements if isinstance(e, Insertion | Tentative))

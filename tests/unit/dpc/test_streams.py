@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from anabranch.protocol.dpc.actions import Action, Send
+from anabranch.protocol.dpc.actions import Action, Received, Send
 from anabranch.protocol.dpc.buffers import OutputBuffer
 from anabranch.protocol.dpc.entry import EntryPoint
 from anabranch.protocol.dpc.inputs import InputStream, Status
@@ -217,8 +217,6 @@ def test_an_entry_point_refuses_rather_than_to_take_what_it_cannot_keep() -> Non
     entry.offer([("a", 1), ("b", 1), ("c", 1)], now=100)
     assert (entry.waiting, entry.refused) == (2, 1)
     received: Mapping[str, ItemId] = {"s": ItemId(10, 1)}
-    from anabranch.protocol.dpc.actions import Received
-
     entry.handle(Received("n", HeartbeatRequest(0, received)), now=110)
     entry.offer([("d", 1)], now=120)
     assert (entry.waiting, entry.refused) == (1, 1)

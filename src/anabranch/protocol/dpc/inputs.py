@@ -17,6 +17,8 @@ from anabranch.protocol.dpc.messages import Flow, Subscribe, Unsubscribe
 from anabranch.protocol.dpc.states import State
 from anabranch.protocol.dpc.switching import switch
 
+_DOUBLINGS = 6  # of the wait for a first answer: what a reader missed may take long to send
+
 StateOf = Callable[[str], State]
 
 
@@ -62,6 +64,7 @@ class InputStream:
         self._both = both
         self._channel = first_channel
         self._now = 0
+        self._attempts = 0  # subscriptions since anything came
         self._noted: tuple[State, str] | None = None
 
     # Whom to read.
@@ -70,8 +73,10 @@ class InputStream:
         """Apply Table II, and keep a second connection where there are corrections to be had."""
         self._now = now
         for connection in (self.main, self.aux):
-            if connection is not None and connection.expected == 1 and now - connection.opened >= self.stall:
-                connection.broken = True  # the subscription, or its first answer, was lost
+            patience = self.stall << min(self._attempts, _DOUBLINGS)
+            if connection is not None and connection.expected == 1 and now - connection.opened >= patience:
+                connection.broken = True  # the subscription, or its first answer, was lost; or it takes long
+                self._attempts += 1
         current = State.FAILURE if self.main is None else state_of(self.main.replica)
         if current is State.UP_FAILURE and now - self.heard >= self.silence:
             current = State.FAILURE  # it lives, but brings nothing: no better than one that is gone
@@ -154,6 +159,7 @@ class InputStream:
             connection.broken = True
             return [], True
         connection.expected += 1
+        self._attempts = 0
         if flow.lost is not None and flow.lost > self.last:
             self.lost = self.last = flow.lost
         return [new for element in flow.elements if (new := self._new(element, main, now)) is not None], False

@@ -27,7 +27,7 @@ from anabranch.protocol.dpc.actions import (
 from anabranch.protocol.dpc.buffers import OutputBuffer
 from anabranch.protocol.dpc.delays import Delays
 from anabranch.protocol.dpc.inputs import Status
-from anabranch.protocol.dpc.items import Boundary, Element, Insertion, Item, Tentative, Undo
+from anabranch.protocol.dpc.items import Boundary, Control, Element, Insertion, Item, Tentative, Undo
 from anabranch.protocol.dpc.messages import LineState
 from anabranch.protocol.dpc.soutput import SOutput
 from anabranch.protocol.dpc.states import Event, State, follow
@@ -87,6 +87,7 @@ class Line:
         self.job: Process | None = None
         self._quiet_until = 0  # what comes before is computed again only to remember it
         self._floor = 0  # stable input before this is gone
+        self._requested = False
         self._waited = 0  # before the first tentative piece of work
 
     # Input.
@@ -118,12 +119,18 @@ class Line:
                 return [*self._move(Event.MASKED), DropCheckpoint(self.name)]
             case State.STABILIZATION if self.job is None and not self.sunion.stable_ready:
                 if failing:
-                    return [*self._say(self.soutput.end()), *self._fail()]
+                    return [*self._end(), *self._fail()]
                 if not troubled:
                     self.checkpoint = None
-                    ended = [*self._say(self.soutput.end()), DropCheckpoint(self.name)]
-                    return [*ended, *self._move(Event.CAUGHT_UP)]
+                    return [*self._end(), DropCheckpoint(self.name), *self._move(Event.CAUGHT_UP)]
         return []
+
+    def _end(self) -> list[Action]:
+        return [*self._say(self.soutput.end()), self._signal(Control.REC_DONE)]
+
+    def _signal(self, control: Control) -> Note:
+        """What SUnion and SOutput tell the consistency manager (Table I)."""
+        return Note("control", self.name, str(control))
 
     def _fail(self) -> list[Action]:
         # A piece of work under way is part of what comes after the checkpoint.
@@ -144,10 +151,18 @@ class Line:
             return not troubles
         return not self.rules.wait_for_all or Status.FAILING not in troubles
 
+    def request(self) -> list[Action]:
+        """The input is corrected: the state can be reconciled."""
+        if self._requested:
+            return []
+        self._requested = True
+        return [self._signal(Control.REC_REQUEST)]
+
     def reconcile(self) -> list[Action]:
         """Back to the checkpoint, and through the stable input again."""
         assert self.checkpoint is not None, "UP_FAILURE has a checkpoint"
         self.job = None
+        self._requested = False
         begin: Action = Restore(self.name)
         fresh = self._floor > self.checkpoint
         if fresh:
@@ -179,7 +194,7 @@ class Line:
             return None, due, []
         before: list[Action] = []
         if not overlay:
-            before.append(BeginOverlay(self.name))
+            before += [BeginOverlay(self.name), self._signal(Control.UP_FAILURE)]
             start, _ = self.sunion.tentative_span()
             self._waited = now - min(self.sunion.moved, self.sunion.since(start, now))
         return self._process(job, *self.sunion.tentative_span(), True), None, before

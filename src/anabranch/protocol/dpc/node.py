@@ -257,6 +257,8 @@ class Node:
     def _reconcile(self, statuses: Mapping[str, Status], now: int, actions: list[Action]) -> None:
         reconciling = any(line.state is State.STABILIZATION for line in self.lines.values())
         wanting = [line for line in self.lines.values() if line.wants_to_reconcile(statuses)]
+        for line in wanting:
+            actions += line.request()
         if wanting:
             actions += self.stagger.ask(now)
             if self.stagger.authorised:
