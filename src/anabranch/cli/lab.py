@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -74,7 +75,8 @@ def run_(name: str, as_json: bool, plot: Path | None) -> None:
             got=repr(name),
             next_step="Leave out --plot: this one is a table.",
         )
-    report = EXPERIMENTS[name]()
+    with console().status(f"{name} runs in virtual time") if not as_json else nullcontext():
+        report = EXPERIMENTS[name]()
     if plot is not None:
         _write(plot, PLOTS[name](report))
     _finish(report, as_json, plot)

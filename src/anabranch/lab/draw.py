@@ -24,6 +24,7 @@ from anabranch.protocol.dpc.node import Timing
 BUCKET = 500_000
 KEEP_ALIVE = 500_000
 FIRST = 3 * SECOND
+SKEW = 10_000  # clocks are synchronised to within 10 ms (4.2.2)
 SHAPES = ("single", "chain", "diamond", "two outputs")
 _LEAST_GAP = 2 * SECOND
 _CRASHES = (FaultKind.CRASH, FaultKind.RELAPSE)
@@ -39,7 +40,11 @@ def drawn(seed: int, rules: Rules | None = None) -> WorldSpec:
     streams = tuple(fragments[-1].lines)
     truncates = bool(chance.random() < 0.5)
     duration = 60 * SECOND
-    link = LinkSpec(latency=int(chance.integers(1_000, 20_000)), jitter=int(chance.choice([0, 5_000, 20_000])))
+    link = LinkSpec(
+        latency=int(chance.integers(1_000, 20_000)),
+        jitter=int(chance.choice([0, 5_000, 20_000])),
+        bandwidth=2_000 if chance.random() < 0.2 else None,
+    )
     spec = WorldSpec(
         sources=sources,
         fragments=fragments,
@@ -53,6 +58,7 @@ def drawn(seed: int, rules: Rules | None = None) -> WorldSpec:
         link=link,
         cost=float(chance.choice([100.0, 1_000.0, 4_000.0])),
         truncates=truncates,
+        skew=SKEW,
         seed=seed,
     )
     return replace(spec, faults=tuple(sorted(_faults(spec, chance))))
@@ -60,7 +66,7 @@ def drawn(seed: int, rules: Rules | None = None) -> WorldSpec:
 
 def _source(name: str, chance: np.random.Generator) -> SourceSpec:
     every = int(chance.integers(150_000, 280_000))
-    return SourceSpec(name, every, boundary_every=BUCKET // 2, skew=int(chance.integers(-10_000, 10_000)))
+    return SourceSpec(name, every, boundary_every=BUCKET // 2, skew=int(chance.integers(-SKEW, SKEW)))
 
 
 def _delays(chance: np.random.Generator) -> Delays:

@@ -43,7 +43,7 @@ def bars(report: Report, group: str, values: tuple[str, ...], title: str) -> str
     """Bars side by side, a group for each row."""
     rows = report.rows
     top = max(float(row[value]) for row in rows for value in values)
-    chart = Chart(title, group, "N_tentative", (0, len(rows)), (0, top * 1.05 or 1), width=max(760, 60 * len(rows)))
+    chart = Chart(title, group, "N_tentative", (0, len(rows)), (0, top * 1.05 or 1), width=max(760, 80 * len(rows)))
     share = 0.8 / len(values)
     for place, row in enumerate(rows):
         for number, value in enumerate(values):
@@ -54,8 +54,8 @@ def bars(report: Report, group: str, values: tuple[str, ...], title: str) -> str
 
 
 def _name(row: Mapping[str, Any], group: str) -> str:
-    turn = " by node" if row.get("corrections") == "node by node" else ""
-    return f"{row['failure s']} s / {row['depth']}{turn}" if group == "failure / depth" else str(row[group])
+    turn = " in turn" if row.get("corrections") == "node by node" else ""
+    return f"{row['failure s']}s/{row['depth']}{turn}" if group == "failure / depth" else str(row[group])
 
 
 _STATES = {state: state.value for state in (State.STABLE, State.UP_FAILURE, State.STABILIZATION, State.FAILURE)}

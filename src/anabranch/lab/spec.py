@@ -90,12 +90,13 @@ class WorldSpec:
     bucket: int = 100_000
     timing: Timing = field(default_factory=Timing)
     rules: Rules = field(default_factory=Rules)
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=Limits)  # a window is what is corrected; nodes keep what that takes
     link: LinkSpec = field(default_factory=LinkSpec)
     cost: float = 0.0  # of processing a tuple, microseconds
     ordered: bool = False
     truncates: bool = True
     source_most: int | None = None
+    skew: int = 0  # the most that a node's clock is off
     bound: int | None = None  # X; None: what the delays say
     seed: int = 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 50
+LEFT, RIGHT, TOP, BOTTOM = 90, 20, 62, 50
 COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#7d5ba6", "#5c6770")
 
 
@@ -79,11 +79,14 @@ class Chart:
             out.append(_text(self._x(value), base + 16, said, "middle"))
         for value, said in (ticks(*self.y_range) if y_ticks is None else y_ticks).items():
             out.append(_text(LEFT - 6, self._y(value) + 4, said, "end"))
-        place = LEFT
+        place, row = LEFT, 28
         for name, colour in self._legend.items():
-            out.append(f'<rect x="{place}" y="26" width="10" height="10" fill="{colour}"/>')
-            out.append(_text(place + 14, 35, name, "start"))
-            place += 30 + 7 * len(name)
+            wide = 30 + 7 * len(name)
+            if place + wide > right:
+                place, row = LEFT, row + 15
+            out.append(f'<rect x="{place}" y="{row}" width="10" height="10" fill="{colour}"/>')
+            out.append(_text(place + 14, row + 9, name, "start"))
+            place += wide
         return "\n".join([*out, *self._parts, "</svg>"]) + "\n"
 
 

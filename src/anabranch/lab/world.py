@@ -15,9 +15,10 @@ from anabranch.lab.trace import Trace
 from anabranch.protocol.dpc.client import Client
 from anabranch.protocol.dpc.entry import EntryPoint
 from anabranch.protocol.dpc.items import Element
-from anabranch.protocol.dpc.line import LineSpec
+from anabranch.protocol.dpc.line import Limits, LineSpec
 from anabranch.protocol.dpc.messages import Message
 from anabranch.protocol.dpc.node import Node, NodeSpec
+from anabranch.protocol.dpc.windows import windows
 
 
 class Store(Protocol):
@@ -67,6 +68,9 @@ class World:
     def _node(self, fragment: FragmentSpec, name: str) -> NodePlace:
         spec = self.spec
         producers = spec.producers
+        limits = spec.limits
+        if limits.window is not None:
+            limits = Limits(window=self._windows(limits.window)[fragment.name])
         node = NodeSpec(
             name=name,
             inputs={stream: _from(producers[stream], name) for stream in fragment.inputs},
@@ -78,12 +82,20 @@ class World:
             bucket=spec.bucket,
             timing=spec.timing,
             rules=spec.rules,
-            limits=spec.limits,
+            limits=limits,
             ordered=spec.ordered,
             truncates=spec.truncates,
         )
         boxes = {line: made for line, (_, made) in fragment.lines.items()}
-        return NodePlace(self, Node(node, fragment.delays or spec.delays), boxes, 0)
+        skew = int(self.chance.integers(-spec.skew, spec.skew + 1)) if spec.skew else 0
+        return NodePlace(self, Node(node, fragment.delays or spec.delays), boxes, skew)
+
+    def _windows(self, corrected: int) -> dict[str, int]:
+        """How much each fragment keeps so that so much of the past is corrected."""
+        fragments = self.spec.fragments
+        readers = {f.name: [g.name for g in fragments if set(f.lines) & set(g.inputs)] for f in fragments}
+        reach = {f.name: max(boxes.reach for _, boxes in f.lines.values()) for f in fragments}
+        return windows(readers, reach, corrected)
 
     def _client(self, name: str, detailed: bool) -> ClientPlace:
         producers = self.spec.producers

@@ -109,7 +109,7 @@ def _longest(upstream: Mapping[str, Sequence[str]]) -> int:
 
 def _ordered(upstream: Mapping[str, Sequence[str]]) -> list[str]:
     """The nodes, each after all that it reads."""
-    done: dict[str, None] = {}
+    done: list[str] = []
     waiting = dict(upstream)
     while waiting:
         free = [node for node, above in waiting.items() if not any(up in waiting for up in above)]
@@ -122,5 +122,6 @@ def _ordered(upstream: Mapping[str, Sequence[str]]) -> list[str]:
                 next_step="Cut the loop.",
             )
         for node in free:
-            done[node] = waiting.pop(node)  # type: ignore[assignment]
-    return list(done)
+            del waiting[node]
+        done += free
+    return done

@@ -66,7 +66,7 @@ class Limits:
     """How much a line may keep. At most one of the two (8.1)."""
 
     most: int | None = None  # tuples, in each buffer; then the node blocks
-    window: int | None = None  # stream time; older items are let go and never corrected
+    window: int | None = None  # stream time, as `windows` computes it; older items are let go and never corrected
 
 
 class Line:
@@ -176,7 +176,7 @@ class Line:
 
     @property
     def blocked(self) -> bool:
-        """Whether a buffer is full."""
+        """Whether a buffer is full. An SUnion holds what is stable and what is tentative: twice as much."""
         most = self.limits.most
         return self.out.buffer.full or (most is not None and self.sunion.held >= 2 * most)
 
@@ -240,7 +240,7 @@ class Line:
         floor = lost_until
         if self.limits.window is not None and self.sunion.overlay is not None:
             newest = max(port.boundary for port in self.sunion.ports.values())
-            floor = max(floor, newest - self.limits.window - self.reach)
+            floor = max(floor, newest - self.limits.window)
         floor -= floor % self.sunion.bucket
         if floor > max(self._floor, self.sunion.frontier):
             self._floor = floor
