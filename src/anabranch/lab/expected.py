@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from anabranch.lab.boxes import Boxes
 from anabranch.lab.spec import WorldSpec
 from anabranch.lab.world import World
 from anabranch.protocol.dpc.items import Item
@@ -39,7 +40,7 @@ def _cut(items: list[Item], size: int) -> dict[int, tuple[Item, ...]]:
     return {bucket: tuple(here) for bucket, here in found.items()}
 
 
-def _in_order(spec: WorldSpec):  # type: ignore[no-untyped-def]
+def _in_order(spec: WorldSpec) -> Iterator[tuple[str, tuple[str, ...], Boxes]]:
     """Every line, after those whose streams it reads."""
     known = {source.name for source in spec.sources}
     waiting = [(name, reads, boxes) for f in spec.fragments for name, (reads, boxes) in f.lines.items()]

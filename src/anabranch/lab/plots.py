@@ -9,7 +9,7 @@ from typing import Any
 from anabranch.lab.experiments import constants as c
 from anabranch.lab.experiments import figures_single
 from anabranch.lab.simulation import SECOND
-from anabranch.lab.svg import Chart
+from anabranch.lab.svg import Chart, stacked
 from anabranch.lab.world import World
 from anabranch.model.report import Report
 from anabranch.protocol.dpc.states import State
@@ -96,7 +96,10 @@ _PAIR = ("Process & Process", "Delay & Delay")
 PLOTS: Mapping[str, Callable[[Report], str]] = {
     "fig-11a": _fig_11a,
     "fig-11b": _fig_11b,
-    "fig-13": lambda r: lines(r, "failure s", "Proc_new s", "variant", "Fig. 13: Proc_new by variant", 3),
+    "fig-13": lambda r: stacked(
+        lines(r, "failure s", "Proc_new s", "variant", "Fig. 13: Proc_new by variant", 3),
+        lines(r, "failure s", "N_tentative", "variant", "Fig. 13: N_tentative by variant"),
+    ),
     "fig-15": lambda r: lines(r, "depth", "Proc_new s", "variant", "Fig. 15: Proc_new by depth"),
     "fig-16": lambda r: bars(r, "failure / depth", _PAIR, "Fig. 16: N_tentative, short failures"),
     "fig-18": lambda r: bars(r, "failure / depth", _PAIR, "Fig. 18: N_tentative, a failure of 60 s"),

@@ -106,10 +106,6 @@ class ClientRecord:
         if self.detailed and chunk.items:
             self.points.append(Point(now, kind, chunk.items[-1].stime, chunk.tuples))
 
-    def lag(self, now: int) -> int:
-        """How far behind anything that came is."""
-        return now - (self.reached[-1][1] if self.reached else 0)
-
 
 @dataclass
 class StateRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -135,6 +135,3 @@ class WorldSpec:
 
     def fragment_of(self, node: str) -> FragmentSpec:
         return next(f for f in self.fragments if node in f.nodes)
-
-
-Script = Callable[[], WorldSpec]

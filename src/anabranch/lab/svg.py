@@ -90,6 +90,13 @@ class Chart:
         return "\n".join([*out, *self._parts, "</svg>"]) + "\n"
 
 
+def stacked(*charts: str) -> str:
+    """Charts of the usual size, one below the other."""
+    inner = [chart.replace("<svg ", f'<svg y="{HEIGHT * n}" ', 1) for n, chart in enumerate(charts)]
+    size = f'width="{WIDTH}" height="{HEIGHT * len(charts)}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n{"".join(inner)}</svg>\n'
+
+
 def _text(x: float, y: float, said: str, anchor: str, weight: str = "normal") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}"'
     return f"<text {place}>{escape(said)}</text>"

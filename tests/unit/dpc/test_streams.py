@@ -179,7 +179,6 @@ def test_buffers_let_go_of_what_everybody_has() -> None:
     for bucket in range(4):
         buffer.append(chunk(bucket, bucket))
     assert buffer.full
-    assert buffer.room == 0
     buffer.acknowledge("x", ItemId(2, 0))
     assert buffer.full, "y has nothing yet"
     buffer.acknowledge("y", ItemId(1, 5))
@@ -220,3 +219,11 @@ def test_an_entry_point_refuses_rather_than_to_take_what_it_cannot_keep() -> Non
     entry.handle(Received("n", HeartbeatRequest(0, received)), now=110)
     entry.offer([("d", 1)], now=120)
     assert (entry.waiting, entry.refused) == (1, 1)
+
+
+def test_what_is_tentative_is_bounded_too() -> None:
+    stream = OutputStream("s", OutputBuffer(["x"], most=2))
+    stream.emit([Tentative(chunk(bucket, bucket)) for bucket in range(5)])
+    assert [said.chunk.bucket for said in stream.overlay] == [3, 4]
+    stream.age(4)
+    assert [said.chunk.bucket for said in stream.overlay] == [4]

@@ -28,11 +28,6 @@ class OutputBuffer:
     def full(self) -> bool:
         return self.most is not None and self.size >= self.most
 
-    @property
-    def room(self) -> int | None:
-        """How many tuples may still come; None without a limit."""
-        return None if self.most is None else max(0, self.most - self.size)
-
     def append(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)
         self.size += chunk.tuples

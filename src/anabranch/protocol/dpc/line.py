@@ -228,7 +228,8 @@ class Line:
         sends = self.out.emit(elements)
         window = self.limits.window
         if window is not None:
-            self.out.buffer.age((self.out.boundary - window) // self.sunion.bucket)
+            newest = max(self.out.boundary, self.sunion.overlay or 0)
+            self.out.age((newest - window) // self.sunion.bucket)
         return [Emitted(self.name, tuple(elements)), *sends]
 
     def _forget(self) -> None:

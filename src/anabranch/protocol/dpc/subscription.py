@@ -8,12 +8,13 @@ reader has not processed yet.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.protocol.dpc.actions import Send
 from anabranch.protocol.dpc.buffers import OutputBuffer
-from anabranch.protocol.dpc.items import Boundary, Chunk, Element, Insertion, ItemId, RecDone, Tentative, Undo
+from anabranch.protocol.dpc.items import Boundary, Chunk, Element, Insertion, ItemId, Tentative, Undo
 from anabranch.protocol.dpc.messages import Flow, Subscribe, Unsubscribe
 
 
@@ -33,10 +34,10 @@ class OutputStream:
     buffer: OutputBuffer
     boundary: int = 0
     # What was said since the last undo, to be said again to new readers.
-    overlay: list[Tentative] = field(default_factory=list)
+    overlay: deque[Tentative] = field(default_factory=deque)
     overlay_boundary: Boundary | None = None
-    correcting: bool = False  # between an undo and its rec-done
     channels: dict[str, Channel] = field(default_factory=dict)
+    _overlay_size: int = 0  # tuples
 
     def emit(self, elements: Sequence[Element]) -> list[Send]:
         """Remember what the stream says now, and send it to all readers."""
@@ -52,14 +53,25 @@ class OutputStream:
                 self.boundary = max(self.boundary, stime)
             case Tentative():
                 self.overlay.append(element)
+                self._overlay_size += element.chunk.tuples
+                most = self.buffer.most
+                while most is not None and self._overlay_size > most:
+                    self._drop_oldest()
             case Boundary(_, True, _):
                 self.overlay_boundary = element
             case Undo():
                 self.overlay.clear()
+                self._overlay_size = 0
                 self.overlay_boundary = None
-                self.correcting = True
-            case RecDone():
-                self.correcting = False
+
+    def _drop_oldest(self) -> None:
+        self._overlay_size -= self.overlay.popleft().chunk.tuples
+
+    def age(self, oldest_bucket: int) -> None:
+        """Let go of buckets before one, stable and tentative, because of the window."""
+        self.buffer.age(oldest_bucket)
+        while self.overlay and self.overlay[0].chunk.bucket < oldest_bucket:
+            self._drop_oldest()
 
     def subscribe(self, reader: str, wanted: Subscribe) -> Send:
         """Open a channel; an earlier one of the same reader is replaced."""
