@@ -164,3 +164,11 @@ def test_a_message_of_an_old_channel_is_ignored() -> None:
     assert driver.channel("x") > old, "after the gap it subscribes again"
     driver.feed(Received("x", Flow("x", old, 4, (chunk(1, "b"), Boundary(2 * B)))))
     assert bodies(driver.said) == []
+
+
+def test_a_bad_message_is_refused_and_noted() -> None:
+    driver = Driver("x")
+    for message in (Subscribe("nothing", 1, ItemId(0, 0), False), Flow("nothing", 1, 1, ()), "what?"):
+        driver.feed(Received("stranger", message))  # type: ignore[arg-type]
+    assert [note.about for note in driver.notes if note.what == "refused"] == ["stranger"] * 3
+    assert driver.node.state is State.STABLE

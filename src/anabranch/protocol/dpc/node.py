@@ -147,7 +147,7 @@ class Node:
 
     def _receive(self, sender: str, message: object, now: int, actions: list[Action]) -> None:
         match message:
-            case Flow():
+            case Flow(stream) if stream in self.inputs:
                 self._flow(sender, message, now, actions)
             case Heartbeat():
                 self._heartbeat(sender, message, now, actions)
@@ -164,9 +164,9 @@ class Node:
                         self.lines[stream].out.buffer.acknowledge(sender, item)
                 states = {name: line.state for name, line in self.lines.items()}
                 actions.append(Send(sender, Heartbeat(sent, self._incarnation, states)))
-            case Subscribe(stream):
+            case Subscribe(stream) if stream in self.lines:
                 actions.append(self.lines[stream].out.subscribe(sender, message))
-            case Unsubscribe(stream):
+            case Unsubscribe(stream) if stream in self.lines:
                 self.lines[stream].out.unsubscribe(sender, message)
             case AuthorizationRequest():
                 wanting = any(line.wants_to_reconcile(self._statuses(now)) for line in self.lines.values())
@@ -178,6 +178,10 @@ class Node:
             case StateRequest(sent):
                 states_now = {name: line.state_now() for name, line in self.lines.items()}
                 actions.append(GiveState(sender, sent, states_now))
+            case _:
+                # A peer's mistake is no reason to stop.
+                about = getattr(message, "stream", "")
+                actions.append(Note("refused", sender, f"{type(message).__name__} {about}".rstrip()))
 
     def _flow(self, sender: str, flow: Flow, now: int, actions: list[Action]) -> None:
         stream = self.inputs[flow.stream]
