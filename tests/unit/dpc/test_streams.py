@@ -227,3 +227,12 @@ def test_what_is_tentative_is_bounded_too() -> None:
     assert [said.chunk.bucket for said in stream.overlay] == [3, 4]
     stream.age(4)
     assert [said.chunk.bucket for said in stream.overlay] == [4]
+
+
+def test_what_everybody_has_from_a_faster_replica_is_not_held() -> None:
+    buffer = OutputBuffer(["x"])
+    buffer.acknowledge("x", ItemId(5, 0))
+    buffer.append(chunk(4, "late"))
+    assert buffer.size == 0
+    buffer.append(chunk(6, "new"))
+    assert buffer.size == 1

@@ -23,6 +23,7 @@ class OutputBuffer:
         self.most = most
         self.window = window
         self.acknowledged: dict[str, ItemId] = dict.fromkeys(readers, BEGIN)
+        self._everybody = BEGIN  # the least of these
 
     @property
     def full(self) -> bool:
@@ -31,6 +32,8 @@ class OutputBuffer:
     def append(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)
         self.size += chunk.tuples
+        if chunk.last <= self._everybody:  # a replica was faster, and everybody has it from there
+            self._let_go(self._everybody)
 
     def after(self, item: ItemId) -> list[Chunk]:
         """The chunks that come after an item."""
@@ -42,7 +45,8 @@ class OutputBuffer:
         """A reader needs nothing up to an item any more."""
         if reader in self.acknowledged and item > self.acknowledged[reader]:
             self.acknowledged[reader] = item
-            self._let_go(min(self.acknowledged.values()))
+            self._everybody = min(self.acknowledged.values())
+            self._let_go(self._everybody)
 
     def age(self, oldest_bucket: int) -> None:
         """Let go of buckets before one, because of the window."""
