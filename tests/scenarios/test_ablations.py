@@ -18,13 +18,13 @@ from anabranch.protocol.dpc.line import Rules
 
 def long_failure() -> WorldSpec:
     """Reconciling takes longer than the bound."""
-    return single(20 * SECOND, c.SINGLE_D, c.SINGLE_RATE)
+    return single(12 * SECOND, c.SINGLE_D, c.SINGLE_RATE)
 
 
 def reading_the_first_to_reconcile() -> WorldSpec:
     """The same, and the client reads the replica that reconciles first: it cannot reach the other when it begins."""
     spec = long_failure()
-    return replace(spec, faults=(*spec.faults, Fault(9 * SECOND, 14 * SECOND, FaultKind.CUT, "nb", "client")))
+    return replace(spec, faults=(*spec.faults, Fault(4 * SECOND, 9 * SECOND, FaultKind.CUT, "nb", "client")))
 
 
 def healed_in_between() -> WorldSpec:
@@ -61,7 +61,7 @@ def test_without_tentative_boundaries_a_chain_waits_at_every_node() -> None:
 
     def ratio(rules: Rules) -> float:
         deep, shallow = (
-            World(chain(depth, 10 * SECOND, c.CHAIN_D, rules=rules)).run().client_record("client").latency
+            World(chain(depth, 4 * SECOND, c.CHAIN_D, rules=rules)).run(12 * SECOND).client_record("client").latency
             for depth in (4, 1)
         )
         return deep / shallow

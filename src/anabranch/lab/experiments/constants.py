@@ -46,8 +46,8 @@ OVERHEAD_OTHER = 10 * MILLISECOND
 
 # Not from the paper: how often a source sends what it has, and how long the world goes on before and after.
 SEND_EVERY = 20 * MILLISECOND
-BEFORE = 10 * SECOND
-AFTER = 20 * SECOND
+BEFORE = 5 * SECOND
+AFTER = 16 * SECOND
 
 # A keep-alive is asked and answered within its period.
 _PATIENCE = 4 * LATENCY
