@@ -211,6 +211,13 @@ def test_an_entry_point_never_stamps_below_its_log() -> None:
     assert later[0].stime == 102
 
 
+def test_a_boundary_is_kept_whatever_the_clock_does() -> None:
+    entry = EntryPoint("s", "s", 10, ["n"])
+    entry.boundary(now=500)
+    (items,) = [a.items for a in entry.offer([("a", 1)], now=400) if type(a).__name__ == "Persist"]
+    assert items[0].stime == 500
+
+
 def test_an_entry_point_refuses_rather_than_to_take_what_it_cannot_keep() -> None:
     entry = EntryPoint("s", "s", 10, ["n"], most=2)
     entry.offer([("a", 1), ("b", 1), ("c", 1)], now=100)

@@ -58,7 +58,9 @@ class EntryPoint:
             items.append(Item(self._last, body, count))
         elements: list[Element] = [Insertion(c) for c in chunked(items, self.bucket, self._ordinals)]
         if boundary:
-            elements.append(Boundary(max(now, self._last)))
+            promise = max(now, self._last)
+            elements.append(Boundary(promise))
+            self._last = max(self._last, promise - 1)  # also if the clock goes back
         if not elements:
             return []
         self._tidy()
