@@ -258,5 +258,6 @@ class Line:
 
     def adopt(self, state: LineState) -> None:
         self.sunion.frontier = state.frontier
+        self.sunion.forget(state.frontier)
         self.soutput.restore(state.last, dict(state.ordinals), state.frontier)
         self.out.restore(state.kept, state.dropped, state.frontier)

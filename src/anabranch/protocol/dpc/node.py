@@ -29,7 +29,7 @@ from anabranch.protocol.dpc.actions import (
 )
 from anabranch.protocol.dpc.delays import Delays
 from anabranch.protocol.dpc.inputs import InputStream, Status
-from anabranch.protocol.dpc.items import ItemId
+from anabranch.protocol.dpc.items import Insertion, ItemId
 from anabranch.protocol.dpc.line import Limits, Line, LineSpec, Rules
 from anabranch.protocol.dpc.messages import (
     AuthorizationReply,
@@ -186,18 +186,15 @@ class Node:
     def _flow(self, sender: str, flow: Flow, now: int, actions: list[Action]) -> None:
         stream = self.inputs[flow.stream]
         elements, again = stream.accept(sender, flow, now)
-        tentative = stream.tentative
-        for line in self._readers[flow.stream]:
+        lines = self._readers[flow.stream]
+        for line in lines:
             for element in elements:
                 line.take(flow.stream, element, now)
             if stream.lost is not None:
                 line.age((stream.lost.bucket + 1) * self.spec.bucket)
-        if (
-            again
-            or tentative
-            or self.rebuilding
-            or any(line.state is not State.STABLE for line in self._readers[flow.stream])
-        ):
+        # Stable items alone change no state; and where all is stable, boundaries do not either.
+        telling = any(not isinstance(element, Insertion) for element in elements)
+        if again or (telling and (self.state is not State.STABLE or stream.tentative)):
             self._review(now, actions)
 
     def _heartbeat(self, sender: str, answer: Heartbeat, now: int, actions: list[Action]) -> None:

@@ -49,19 +49,16 @@ class SUnion:
         self.arrived: dict[int, int] = {}  # when a bucket began to come
         self.held = 0  # tuples kept
         self._until = 0
+        self._forgotten = 0  # buckets before this one are not needed any more
 
     # What comes in.
 
     def insert(self, name: str, chunk: Chunk, now: int) -> None:
         """Stable items of an input."""
-        port = self.ports[name]
-        here = port.stable.get(chunk.bucket)
-        if here is None:
-            port.stable[chunk.bucket] = list(chunk.items)
-        else:
-            here.extend(chunk.items)
-        self.held += chunk.tuples
-        self.arrived.setdefault(chunk.bucket, now)
+        if chunk.bucket >= self._forgotten:
+            self.ports[name].stable.setdefault(chunk.bucket, []).extend(chunk.items)
+            self.held += chunk.tuples
+            self.arrived.setdefault(chunk.bucket, now)
         if self.ordered and chunk.items:
             self.boundary(name, chunk.items[-1].stime, now)
 
@@ -212,12 +209,13 @@ class SUnion:
     def forget(self, before: int) -> None:
         """Nothing before this stream time will be needed again."""
         low = before // self.bucket
-        for port in self.ports.values():
-            for kept in (port.stable, port.tentative):
-                gone = [bucket for bucket in kept if bucket < low]
-                self.held -= _count(kept.pop(bucket) for bucket in gone)
-        for bucket in [bucket for bucket in self.arrived if bucket < low]:
-            del self.arrived[bucket]
+        for bucket in range(self._forgotten, low):
+            for port in self.ports.values():
+                for kept in (port.stable, port.tentative):
+                    if bucket in kept:
+                        self.held -= _count([kept.pop(bucket)])
+            self.arrived.pop(bucket, None)
+        self._forgotten = max(self._forgotten, low)
 
 
 def _count(lists: Iterable[Sequence[Item]]) -> int:
