@@ -68,7 +68,7 @@ class FragmentSpec:
     def nodes(self) -> tuple[str, ...]:
         return tuple(f"{self.name}{'abcdef'[n]}" for n in range(self.replicas))
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for read, _ in self.lines.values() for name in read))
 
@@ -130,8 +130,18 @@ class WorldSpec:
 
     def readers(self, stream: str) -> tuple[str, ...]:
         """The places that read a stream."""
-        nodes = [node for f in self.fragments if stream in f.inputs for node in f.nodes]
-        return (*nodes, *(name for name, streams in self.clients.items() if stream in streams))
+        return self._readers.get(stream, ())
+
+    @cached_property
+    def _readers(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for fragment in self.fragments:
+            for stream in fragment.inputs:
+                found[stream] = (*found.get(stream, ()), *fragment.nodes)
+        for client, streams in self.clients.items():
+            for stream in streams:
+                found[stream] = (*found.get(stream, ()), client)
+        return found
 
     def fragment_of(self, node: str) -> FragmentSpec:
         return next(f for f in self.fragments if node in f.nodes)
