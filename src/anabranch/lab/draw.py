@@ -45,16 +45,19 @@ def drawn(seed: int, rules: Rules | None = None) -> WorldSpec:
         jitter=int(chance.choice([0, 5_000, 20_000])),
         bandwidth=2_000 if chance.random() < 0.2 else None,
     )
+    delays = _delays(chance)
+    # Drawn also where others are given, so that the rest of the world is the same.
+    own = Rules(wait_for_all=bool(chance.random() < 0.75), pipelined=bool(chance.random() < 0.75))
     spec = WorldSpec(
         sources=sources,
         fragments=fragments,
         clients={"client": streams},
-        delays=_delays(chance),
+        delays=delays,
         duration=duration,
         calm=20 * SECOND,
         bucket=BUCKET,
         timing=Timing(KEEP_ALIVE, patience=200_000, stall=3 * BUCKET, retry=300_000, silence=FIRST + SECOND),
-        rules=rules or Rules(wait_for_all=bool(chance.random() < 0.75), pipelined=bool(chance.random() < 0.75)),
+        rules=rules or own,
         link=link,
         cost=float(chance.choice([100.0, 1_000.0, 4_000.0])),
         truncates=truncates,
