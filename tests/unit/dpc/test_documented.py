@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from anabranch.lab.checkers import CHECKERS
 from anabranch.protocol.dpc.states import TRANSITIONS
 
@@ -23,3 +25,9 @@ def test_states() -> None:
 def test_checkers() -> None:
     for name in CHECKERS:
         assert f"`{name}`" in DOCUMENT
+
+
+def test_the_world_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = [b for b in re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL) if "WorldSpec" in b]
+    exec(compile(block, "docs/replicas.md", "exec"), {})
+    assert "tentative tuples" in capsys.readouterr().out
