@@ -64,7 +64,8 @@ def drawn(seed: int, rules: Rules | None = None) -> WorldSpec:
         skew=SKEW,
         seed=seed,
     )
-    return replace(spec, faults=tuple(sorted(_faults(spec, chance))))
+    faults = tuple(sorted(_faults(spec, chance)))
+    return replace(spec, faults=faults, ordered=bool(chance.random() < 0.15))
 
 
 def _source(name: str, chance: np.random.Generator) -> SourceSpec:
