@@ -1,33 +1,7 @@
-"""What a benchmark says: rows of figures, claims that must hold, aims that should."""
+"""What a benchmark says: the same as an experiment of the lab does."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from anabranch.model.report import Claim, Report
 
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence with a figure that was asked for and the one that was measured."""
-
-    claim: str
-    expected: Any
-    ours: Any
-    holds: bool
-
-
-@dataclass
-class Report:
-    name: str
-    parameters: dict[str, Any]
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
-    aims: list[Claim] = field(default_factory=list)
-
-    @property
-    def holds(self) -> bool:
-        """A benchmark without a claim has shown nothing."""
-        return bool(self.claims) and all(claim.holds for claim in self.claims)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+__all__ = ["Claim", "Report"]

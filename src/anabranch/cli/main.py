@@ -9,6 +9,7 @@ import click
 from anabranch import __version__
 from anabranch.cli.bench import bench
 from anabranch.cli.demo import demo
+from anabranch.cli.lab import lab
 from anabranch.cli.log import log
 from anabranch.cli.run import run
 from anabranch.cli.show import print_error
@@ -23,12 +24,12 @@ from anabranch.model.errors import AnabranchError
 def anabranch() -> None:
     """Continuous analytics on Spark over streams that are late, broken, corrected and replicated.
 
-    Exit codes: 0 for success, 1 when a claim of a benchmark or the demo does not hold, 2 for a mistake in what was
-    asked.
+    Exit codes: 0 for success, 1 when a claim of a benchmark, an experiment or the demo does not hold, 2 for a mistake
+    in what was asked.
     """
 
 
-for command in (demo, sql, run, tail, streams, log, bench):
+for command in (demo, sql, run, tail, streams, log, lab, bench):
     anabranch.add_command(command)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import cast
 
 import sqlglot
@@ -55,6 +56,11 @@ class ExpressionFailed(Exception):
 
 def compile_expression(expression: Expression, columns: Sequence[str]) -> Evaluate:
     """The expression as a function from a row's values, by column name, to its value."""
+    return _compiled(expression, tuple(columns))
+
+
+@lru_cache(maxsize=1024)  # who runs a diagram bucket by bucket asks for the same ones again and again
+def _compiled(expression: Expression, columns: tuple[str, ...]) -> Evaluate:
     refusal = f"expression {expression.text!r}"
     try:
         tree = sqlglot.parse_one(expression.text, read="spark")

@@ -1,0 +1,1 @@
+"""What is proved: a deterministic simulator, fault schedules, checkers, and the papers' experiments."""

@@ -1,0 +1,26 @@
+"""Buffers stay within their limits, and are empty of old items once everybody has acknowledged."""
+
+from __future__ import annotations
+
+from anabranch.lab.checkers.violation import Violation
+from anabranch.lab.world import World
+
+_BUCKETS_HELD = 50  # what a calm world may still hold: some rounds of acknowledgements
+
+
+def buffers_bounded(world: World) -> list[Violation]:
+    found = []
+    most = world.spec.limits.most
+    for name, place in world.nodes.items():
+        for stream, line in place.node.lines.items():
+            largest = max((chunk.tuples for record in place.records for chunk in record.stable), default=0)
+            if most is not None and place.most_buffered > most + largest:
+                detail = f"{name} held {place.most_buffered} tuples of {stream}; {most} are allowed"
+                found.append(Violation("buffers_bounded", detail))
+            kept = {chunk.bucket for chunk in line.out.buffer.chunks}
+            if world.spec.truncates and len(kept) > _BUCKETS_HELD:
+                found.append(Violation("buffers_bounded", f"{name} still holds {len(kept)} buckets of {stream}"))
+            behind = len(line.sunion.arrived)
+            if behind > _BUCKETS_HELD:
+                found.append(Violation("buffers_bounded", f"the input of {stream} at {name} holds {behind} buckets"))
+    return found

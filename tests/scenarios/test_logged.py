@@ -1,0 +1,38 @@
+"""Drawn schedules drive the production log: stable items in its runs, tentative ones in its overlay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.lab.checkers import check
+from anabranch.lab.draw import drawn
+from anabranch.lab.logged import LoggedStore, faults_of
+from anabranch.lab.world import World
+
+SCHEDULES, AT_ONCE = 50, 10
+
+
+def drive(seed: int, place: Path) -> LoggedStore:
+    store = LoggedStore(place / f"w{seed}")
+    try:
+        world = World(drawn(seed), store=store).run()
+        assert check(world) == []
+        assert faults_of(world, store) == [], f"seed {seed}"
+    finally:
+        store.close()
+    return store
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_a_schedule_drives_the_log(seed: int, tmp_path: Path) -> None:
+    store = drive(seed, tmp_path)
+    assert store.undone > 0, "something was tentative, and undone"
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("first", range(0, SCHEDULES, AT_ONCE))
+def test_fifty_schedules_drive_the_log(first: int, tmp_path: Path) -> None:
+    undone = sum(drive(seed, tmp_path).undone for seed in range(first, first + AT_ONCE))
+    assert undone >= AT_ONCE
