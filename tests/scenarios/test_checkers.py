@@ -16,7 +16,7 @@ from anabranch.protocol.dpc.states import State
 
 def healed() -> World:
     """A failure of four seconds, in a small world."""
-    return World(single(4 * SECOND, 2 * SECOND, 100)).run()
+    return World(single(4 * SECOND, 2 * SECOND, 30)).run()
 
 
 def late(world: World) -> None:

@@ -7,7 +7,7 @@ undo, or the crash of their node, aborts it. The clock of the log is the world's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,10 @@ Body = tuple[int, int]
 
 
 class LoggedStore:
-    """A warehouse into which the nodes of a world speak."""
+    """A warehouse into which nodes of a world speak: all of them, or only some."""
 
-    def __init__(self, warehouse: Path) -> None:
+    def __init__(self, warehouse: Path, only: Collection[str] | None = None) -> None:
+        self.only = only
         self.now = 0
         self.log = Log(warehouse, clock=lambda: _EPOCH + self.now, lease_us=_LEASE)
         self.undone = 0
@@ -43,6 +44,8 @@ class LoggedStore:
         self._overlays: dict[str, UnitOfWork] = {}
 
     def say(self, node: str, stream: str, elements: tuple[Element, ...]) -> None:
+        if self.only is not None and node not in self.only:
+            return
         name = f"{node}_{stream}"
         for element in elements:
             match element:
@@ -124,7 +127,8 @@ def faults_of(world: World, store: LoggedStore) -> list[str]:
                 for ordinal, item in enumerate(items)
             ]
             for node in fragment.nodes:
-                said += _compare(world, store, node, stream, wanted)
+                if store.only is None or node in store.only:
+                    said += _compare(world, store, node, stream, wanted)
     return said
 
 
