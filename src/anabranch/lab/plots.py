@@ -9,7 +9,7 @@ from typing import Any
 from anabranch.lab.experiments import constants as c
 from anabranch.lab.experiments import figures_single
 from anabranch.lab.simulation import SECOND
-from anabranch.lab.svg import Chart, stacked
+from anabranch.lab.svg import LEFT, LETTER, Chart, stacked
 from anabranch.lab.world import World
 from anabranch.model.report import Report
 from anabranch.protocol.dpc.states import State
@@ -67,7 +67,10 @@ def timeline(world: World, title: str) -> str:
     names = [(node, stream) for node, place in world.nodes.items() for stream in place.states]
     faults = world.spec.faults
     count = len(names) + len(faults)
-    chart = Chart(title, "time (s)", "", (0, end), (0, count), height=110 + 18 * count)
+    labels = {count - row - 0.5: f"{f.kind} {f.a} {f.b}".strip() for row, f in enumerate(faults)}
+    labels |= {count - row - 0.5: f"{n} {s}" for row, (n, s) in enumerate(names, len(faults))}
+    left = max(LEFT, LETTER * max(map(len, labels.values())))
+    chart = Chart(title, "time (s)", "", (0, end), (0, count), height=110 + 18 * count, left=left)
     for state in _STATES.values():
         chart.colour(state)
     for row, fault in enumerate(faults):
@@ -76,8 +79,6 @@ def timeline(world: World, title: str) -> str:
         changes = [*world.nodes[node].states[stream].changes, (world.simulation.now, State.STABLE)]
         for (since, state), (until, _) in pairwise(changes):
             chart.bar(state.value, since / SECOND, until / SECOND, count - row - 0.8, count - row - 0.2)
-    labels = {count - row - 0.5: f"{f.kind} {f.a} {f.b}".strip()[:12] for row, f in enumerate(faults)}
-    labels |= {count - row - 0.5: f"{n} {s}" for row, (n, s) in enumerate(names, len(faults))}
     return chart.text(y_ticks=labels)
 
 

@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 90, 20, 62, 50
+LETTER = 7  # about as wide as one is
 COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#7d5ba6", "#5c6770")
 
 
@@ -22,12 +23,13 @@ class Chart:
     y_range: tuple[float, float]
     width: int = WIDTH
     height: int = HEIGHT
+    left: int = LEFT  # the margin for what stands beside the axis
     _parts: list[str] = field(default_factory=list)
     _legend: dict[str, str] = field(default_factory=dict)
 
     def _x(self, value: float) -> float:
         low, high = self.x_range
-        return LEFT + (value - low) / ((high - low) or 1) * (self.width - LEFT - RIGHT)
+        return self.left + (value - low) / ((high - low) or 1) * (self.width - self.left - RIGHT)
 
     def _y(self, value: float) -> float:
         low, high = self.y_range
@@ -56,7 +58,7 @@ class Chart:
     def rule(self, y: float, said: str) -> None:
         """A horizontal line, such as a bound."""
         at = self._y(y)
-        ends = f'x1="{LEFT}" x2="{self.width - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"'
+        ends = f'x1="{self.left}" x2="{self.width - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"'
         self._parts.append(f'<line {ends} stroke="#888" stroke-dasharray="5 4"/>')
         self._parts.append(_text(self.width - RIGHT, at - 4, said, "end"))
 
@@ -71,19 +73,19 @@ class Chart:
             'font-family="sans-serif" font-size="12">',
             f'<rect width="{self.width}" height="{self.height}" fill="white"/>',
             _text(self.width / 2, 18, self.title, "middle", "bold"),
-            f'<path d="M{LEFT} {TOP} V{base} H{right}" fill="none" stroke="#333"/>',
-            _text((LEFT + right) / 2, self.height - 12, self.x, "middle"),
+            f'<path d="M{self.left} {TOP} V{base} H{right}" fill="none" stroke="#333"/>',
+            _text((self.left + right) / 2, self.height - 12, self.x, "middle"),
             f'<g transform="translate(16 {(TOP + base) / 2:.0f}) rotate(-90)">{_text(0, 0, self.y, "middle")}</g>',
         ]
         for value, said in (x_ticks or ticks(*self.x_range)).items():
             out.append(_text(self._x(value), base + 16, said, "middle"))
         for value, said in (ticks(*self.y_range) if y_ticks is None else y_ticks).items():
-            out.append(_text(LEFT - 6, self._y(value) + 4, said, "end"))
-        place, row = LEFT, 28
+            out.append(_text(self.left - 6, self._y(value) + 4, said, "end"))
+        place, row = self.left, 28
         for name, colour in self._legend.items():
-            wide = 30 + 7 * len(name)
+            wide = 30 + LETTER * len(name)
             if place + wide > right:
-                place, row = LEFT, row + 15
+                place, row = self.left, row + 15
             out.append(f'<rect x="{place}" y="{row}" width="10" height="10" fill="{colour}"/>')
             out.append(_text(place + 14, row + 9, name, "start"))
             place += wide
