@@ -30,7 +30,7 @@ test: setup ## unit tests, laws and engine tests, a few minutes
 	@$(BIN)/pytest $(SHARED) -m "not proof and not soak"
 
 proof: setup ## longer laws, kills and clusters
-	@$(BIN)/pytest $(SHARED) -m proof
+	@$(BIN)/pytest $(SHARED) -m proof --durations=20
 
 soak: setup ## full-size runs, on demand
 	@$(BIN)/pytest -m soak -s

@@ -20,7 +20,7 @@ from anabranch.engine.columnar.portions import Portion, portions, shared_out
 from anabranch.engine.columnar.reading import OPEN, ReadTask
 from anabranch.engine.columnar.reducing import MergePartials, ReduceJob, merging
 from anabranch.engine.columnar.saying import SayingTask, SayJob
-from anabranch.engine.columnar.shares import shares
+from anabranch.engine.columnar.shares import Share, shares
 from anabranch.engine.columnar.task import DECLINED, ColumnarTask, MakePartials, Work
 from anabranch.engine.emit import CHANGE_TYPE, BucketWriter, Written, placed
 from anabranch.engine.kernel import PartialJob
@@ -100,37 +100,35 @@ class ColumnarKernel:
 
     def say(self, job: SayJob, layout: SegmentLayout, schema: Schema) -> Planned:
         """The changes of a query of aggregates."""
-        rows = sum(segment.rows for segment in job.segments)
-        # Windows without an end cannot be shared out.
-        if job.answer.box.window is None and rows > _ROWS_AT_ONCE:
-            raise Declined("a running aggregate of many groups")
-        try:
-            job.answer.require(schema)
-        except NotProven as reason:
-            raise Declined(str(reason)) from None
-        parts = job.shares(self.root, self._parts(rows))
+        parts = self._shared(job, schema)
         task = SayingTask(job, parts, BucketWriter(layout, schema, CHANGE_TYPE))
-        return Planned(task, len(parts), rows // len(parts), layout)
+        return Planned(task, len(parts), job.rows // len(parts), layout)
 
     def table(
         self, spark: SparkSession, job: SayJob, schema: Schema, open_from: int | None, *, marked: bool
     ) -> DataFrame:
         """The results of a query as rows, which tasks compute when they are read; `marked`: open windows are told."""
-        rows = sum(segment.rows for segment in job.segments)
-        if rows > _ROWS_AT_ONCE * (1 if job.answer.box.window is None else self.tasks):
+        if job.rows > _ROWS_AT_ONCE * self.tasks:
             raise Declined("a table of which people rather read a part")
         if not job.answer.only_sums_fail:  # by then it is too late to ask Spark
             raise Declined("expressions that can fail")
-        try:
-            job.answer.require(schema)
-        except NotProven as reason:
-            raise Declined(str(reason)) from None
-        parts = job.shares(self.root, self._parts(rows))
+        parts = self._shared(job, schema)
         fields = [pa.field(f.name, f.arrow.type) for f in schema if not f.name.startswith("_")]
         said = pa.schema([*fields, pa.field(OPEN, pa.bool_())] if marked else fields)
         task = ReadTask(job, parts, said, open_from)
         numbers = spark.range(0, len(parts), 1, len(parts))
         return numbers.mapInArrow(task.batches, from_arrow_schema(said, prefer_timestamp_ntz=True))
+
+    def _shared(self, job: SayJob, schema: Schema) -> tuple[Share, ...]:
+        """The windows of a job shared out, if it gives what Spark would give."""
+        # Windows without an end cannot be shared out.
+        if job.answer.box.window is None and job.rows > _ROWS_AT_ONCE:
+            raise Declined("a running aggregate of many groups")
+        try:
+            job.answer.require(schema)
+        except NotProven as reason:
+            raise Declined(str(reason)) from None
+        return job.shares(self.root, self._parts(job.rows))
 
     def reduce(self, job: ReduceJob, layout: SegmentLayout) -> Planned:
         """Partial results of the same pane and group made one."""

@@ -51,6 +51,10 @@ class SayJob:
     emissions: tuple[Emission, ...]
     first: bool  # whether nothing was said before
 
+    @property
+    def rows(self) -> int:
+        return sum(segment.rows for segment in self.segments)
+
     def shares(self, root: Path, tasks: int) -> tuple[Share, ...]:
         """The windows shared out, so that every task has about as much to read."""
         window = self.answer.box.window

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from anabranch.protocol.dpc.actions import Action, Event, Note, Received, Send, Started, Tick, Wake
-from anabranch.protocol.dpc.inputs import InputStream
+from anabranch.protocol.dpc.inputs import InputStream, heard
 from anabranch.protocol.dpc.items import Boundary, Element
 from anabranch.protocol.dpc.messages import Flow, Heartbeat, HeartbeatRequest
 from anabranch.protocol.dpc.monitor import Monitor
@@ -62,11 +62,7 @@ class Client:
             case Received(sender, Flow() as flow):
                 self._flow(sender, flow, now, actions)
             case Received(sender, Heartbeat() as answer):
-                new, anew = self.monitor.answered(sender, answer)
-                if anew:
-                    for stream in self.inputs.values():
-                        stream.restarted(sender)
-                if new:
+                if heard(self.monitor, self.inputs, sender, answer):
                     self._review(now, actions)
             case Tick():
                 self._wake = None

@@ -7,13 +7,14 @@ connection they come, or how often. Messages of a connection are numbered; after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from anabranch.protocol.dpc.actions import Action, Note, Send
 from anabranch.protocol.dpc.items import BEGIN, Boundary, Element, Insertion, ItemId, RecDone, Tentative, Undo
-from anabranch.protocol.dpc.messages import Flow, Subscribe, Unsubscribe
+from anabranch.protocol.dpc.messages import Flow, Heartbeat, Subscribe, Unsubscribe
+from anabranch.protocol.dpc.monitor import Monitor
 from anabranch.protocol.dpc.states import State
 from anabranch.protocol.dpc.switching import switch
 
@@ -219,3 +220,12 @@ class InputStream:
         if state is State.STABLE:
             return now - self.moved >= self.stall
         return state is State.FAILURE
+
+
+def heard(monitor: Monitor, inputs: Mapping[str, InputStream], sender: str, answer: Heartbeat) -> bool:
+    """Take a heartbeat; whether it says something new. One that has started anew must be asked for everything again."""
+    new, anew = monitor.answered(sender, answer)
+    if anew:
+        for stream in inputs.values():
+            stream.restarted(sender)
+    return new

@@ -28,7 +28,7 @@ from anabranch.protocol.dpc.actions import (
     Wake,
 )
 from anabranch.protocol.dpc.delays import Delays
-from anabranch.protocol.dpc.inputs import InputStream, Status
+from anabranch.protocol.dpc.inputs import InputStream, Status, heard
 from anabranch.protocol.dpc.items import Insertion, ItemId
 from anabranch.protocol.dpc.line import Limits, Line, LineSpec, Rules
 from anabranch.protocol.dpc.messages import (
@@ -198,11 +198,7 @@ class Node:
             self._review(now, actions)
 
     def _heartbeat(self, sender: str, answer: Heartbeat, now: int, actions: list[Action]) -> None:
-        new, anew = self.monitor.answered(sender, answer)
-        if anew:
-            for stream in self.inputs.values():
-                stream.restarted(sender)
-        if new:
+        if heard(self.monitor, self.inputs, sender, answer):
             self._review(now, actions)
 
     def _tick(self, now: int, actions: list[Action]) -> None:
