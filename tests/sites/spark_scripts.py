@@ -139,14 +139,13 @@ def laws_on_cluster(place: str, first: str, many: str) -> None:
     import duckdb
 
     from anabranch.engine import emit
-    from anabranch.engine.columnar import kernel as columnar
+    from anabranch.engine.reports import NumberedTasks
     from tests.laws.cases import draw_case
     from tests.laws.play import assert_replays, assert_same, oracle, play, table
 
     wrote: set[str] = set()
-    collect = emit.collect_reports
 
-    def noting(kernel: str) -> Any:
+    def noting(kernel: str, collect: Any) -> Any:
         def collecting(*args: Any) -> Any:
             reports = collect(*args)
             wrote.update(f"{kernel}:{_runs_in(r['process'])}" for r in reports if "process" in r)
@@ -157,8 +156,8 @@ def laws_on_cluster(place: str, first: str, many: str) -> None:
     def forbidden(*args: object, **options: object) -> None:
         raise AssertionError("the driver read or wrote rows")
 
-    emit.collect_reports = noting("spark")
-    columnar.collect_reports = noting("columnar")  # type: ignore[attr-defined]
+    emit.collect_reports = noting("spark", emit.collect_reports)
+    NumberedTasks.run = noting("columnar", NumberedTasks.run)  # type: ignore[method-assign]
     duckdb.connect = forbidden  # type: ignore[assignment]
     emit.write_segments = forbidden  # type: ignore[assignment]
     with ab.connect(place, master="local-cluster[2,1,1024]") as warm:
