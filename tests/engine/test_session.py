@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.engine.driver import local_memory, machine_memory
+from anabranch.engine.driver import SessionOptions, _start_settings, local_memory, machine_memory
 from anabranch.engine.java import require_java
+from anabranch.engine.reports import NumberedTasks
 from anabranch.engine.session import SQL_SETTINGS
 
 
@@ -97,3 +100,33 @@ def test_settings_of_a_running_session_cannot_be_changed(warm_spark: Any, tmp_pa
         with pytest.raises(ab.AnabranchError) as caught:
             _ = engine.spark
         assert caught.value.id == "NOT_SUPPORTED"
+
+
+def test_the_jvm_gives_back_what_it_does_not_use_unless_told_otherwise() -> None:
+    ours = _start_settings(SessionOptions())
+    assert ours["spark.buffer.pageSize"] == "2m"
+    assert "-XX:G1PeriodicGCInterval=2000" in ours["spark.driver.extraJavaOptions"]
+    config = {"spark.buffer.pageSize": "64m", "spark.driver.extraJavaOptions": "-XX:G1PeriodicGCInterval=0"}
+    theirs = _start_settings(SessionOptions(config=config))
+    assert theirs["spark.buffer.pageSize"] == "64m"
+    assert theirs["spark.driver.extraJavaOptions"].endswith(" -XX:G1PeriodicGCInterval=0")
+
+
+def test_numbered_tasks_are_told_beside_their_plan_or_within_it(
+    engine: ab.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = NumberedTasks(engine.spark)
+
+    def told(what: str) -> list[dict[str, object]]:
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, object]]:
+            yield from ({what: number} for batch in batches for number in batch.column(0).to_pylist())
+
+        return tasks.run(2, task)
+
+    assert told("a") == [{"a": 0}, {"a": 1}]
+    kept = dict(tasks._plans)
+    assert told("b") == [{"b": 0}, {"b": 1}]
+    assert tasks._plans == kept  # the same plan, another task
+    monkeypatch.setattr("anabranch.engine.reports._MOST_TOLD", 0)
+    assert told("c") == [{"c": 0}, {"c": 1}]
+    assert engine.spark.sparkContext.getLocalProperty("anabranch.task") is None

@@ -21,8 +21,8 @@ from anabranch.api.engine import connect
 from anabranch.bench.contest import CONTESTANTS, FILES_A_BATCH, Outcome, run_apart, run_here
 from anabranch.bench.impressions import made
 from anabranch.bench.judge import write_truth
-from anabranch.bench.report import Claim, Report
 from anabranch.engine.driver import local_memory, machine_memory
+from anabranch.model.report import Claim, Report
 
 _FULL = (20_000_000, 200)
 _SMALL = (100_000, 16)

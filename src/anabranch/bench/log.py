@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from anabranch.api.engine import Engine, connect
-from anabranch.bench.report import Claim, Report
+from anabranch.model.report import Claim, Report
 
 _SCHEMA = "user BIGINT, campaign INT, price DOUBLE, country STRING, ts TIMESTAMP"
 _START_US = 1_767_225_600_000_000

@@ -25,7 +25,7 @@ from anabranch.bench.differing import differing
 from anabranch.bench.nexmark_events import COLUMNS, LATE_SHARE, LATEST_US, SECOND_US, Events, written
 from anabranch.bench.nexmark_queries import QUERIES, Query
 from anabranch.bench.nexmark_rival import Race
-from anabranch.bench.report import Claim, Report
+from anabranch.model.report import Claim, Report
 from anabranch.model.time import to_datetime
 
 _WARM_FILES = 2

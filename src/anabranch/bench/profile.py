@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.progress import track
 
 from anabranch.bench.histories import StepSize, Warehouse
-from anabranch.bench.report import Claim, Report
 from anabranch.log.timing import listened
+from anabranch.model.report import Claim, Report
 
 PHASES = ("catalog", "planning", "scheduling", "kernel", "writing", "commit")
 

@@ -26,7 +26,7 @@ from rich.progress import Progress
 
 from anabranch.api.engine import Engine, connect
 from anabranch.bench.impressions import MINUTE_US, START_US
-from anabranch.bench.report import Claim, Report
+from anabranch.model.report import Claim, Report
 from anabranch.model.time import to_datetime
 
 _HOUR, _DAY, _MONTH = 60, 1_440, 43_200

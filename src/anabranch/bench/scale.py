@@ -28,8 +28,8 @@ from anabranch.api.engine import connect
 from anabranch.bench.contest import Outcome, run_apart, run_here, worst
 from anabranch.bench.impressions import HOUR_US, Impressions, made
 from anabranch.bench.judge import write_truth
-from anabranch.bench.report import Claim, Report
 from anabranch.engine.driver import local_memory, machine_memory
+from anabranch.model.report import Claim, Report
 
 _CONTESTANT = "ours-train"  # everything waits when the engine begins
 _LEAST = 0.8

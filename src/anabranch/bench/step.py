@@ -25,8 +25,8 @@ from rich.progress import Progress
 
 from anabranch.bench.histories import COLUMNS, MONTH, StepSize, Warehouse, history
 from anabranch.bench.profile import bench_profile
-from anabranch.bench.report import Claim, Report
 from anabranch.bench.structured import Micro
+from anabranch.model.report import Claim, Report
 
 _HOUR = 60
 _MOST_GROWTH = 1.2

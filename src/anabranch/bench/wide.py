@@ -25,7 +25,7 @@ from rich.progress import Progress
 
 from anabranch.bench.crowd import Compared, Crowd, Files, Took
 from anabranch.bench.questions import one, over_streams, question
-from anabranch.bench.report import Claim, Report
+from anabranch.model.report import Claim, Report
 
 _MOST = 25.0  # times one query, for a hundred
 _AIM = 15.0

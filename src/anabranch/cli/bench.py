@@ -14,12 +14,12 @@ from anabranch.bench.late import bench_late
 from anabranch.bench.log import bench_log
 from anabranch.bench.nexmark import bench_nexmark
 from anabranch.bench.nexmark_queries import QUERIES
-from anabranch.bench.report import Report
 from anabranch.bench.revise import bench_revise
 from anabranch.bench.scale import bench_scale
 from anabranch.bench.step import bench_step
 from anabranch.bench.wide import bench_wide
 from anabranch.cli.show import console, json_option, table
+from anabranch.model.report import Report
 
 _SIZE = click.IntRange(min=1)
 

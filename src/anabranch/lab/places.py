@@ -5,11 +5,13 @@ A place is where something runs: a node, a source, a client. Each has a clock of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.lab.boxes import Boxes
 from anabranch.lab.records import ClientRecord, StateRecord, StreamRecord
+from anabranch.model.errors import AnabranchError
 from anabranch.protocol.dpc.actions import (
     BeginOverlay,
     DropCheckpoint,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from anabranch.lab.world import World
 
 
-class Place:
+class Place(ABC):
     """What all places have in common: being alive, paused, and woken."""
 
     def __init__(self, world: World, name: str, skew: int = 0) -> None:
@@ -76,16 +78,17 @@ class Place:
         if incarnation == self.incarnation:
             self.take(event)
 
+    @abstractmethod
     def start(self, empty: bool) -> None:
         """Begin, or begin again with nothing remembered."""
-        raise NotImplementedError
 
+    @abstractmethod
     def crash(self) -> None:
         """Be gone, until started again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def handle(self, event: Event) -> None:
-        raise NotImplementedError
+        """Give an event to the protocol, and carry out what it says."""
 
     def pause(self, until: int) -> None:
         self._paused_until = max(self._paused_until, until)
@@ -299,6 +302,16 @@ class ClientPlace(Place):
     def start(self, empty: bool) -> None:
         self.incarnation += 1
         self.handle(Started(self.incarnation, empty))
+
+    def crash(self) -> None:
+        """What a client has got is what the world is judged by: it stays."""
+        raise AnabranchError(
+            "NOT_SUPPORTED",
+            place=f"the crash of {self.name}",
+            need="a node or a source",
+            got="a client",
+            next_step="Cut its links, or pause it.",
+        )
 
     def handle(self, event: Event) -> None:
         for action in self.client.handle(event, self.now):
