@@ -297,3 +297,27 @@ def test_what_a_stage_sets_aside_is_found_with_its_query(engine: ab.Engine, s: a
     assert [row.v for row in engine.table("q").collect()] == ["a"]
     (found,) = engine.stream("q").quarantined().collect()
     assert "DIVIDE" in found._reason or "/" in found._reason
+
+
+def test_queries_over_joins_are_one_job_each_and_fail_apart(engine: ab.Engine, s: ab.Stream) -> None:
+    engine.sql("CREATE STREAM z (k INT, m INT, ts TIMESTAMP) EVENT TIME ts")
+    for name, given in {"sums": "a.n + b.m", "ratios": "a.n / b.m", "products": "a.n * b.m"}.items():
+        engine.sql(
+            f"CREATE STREAM {name} AS SELECT {given} AS x FROM s AS a JOIN z AS b ON a.k = b.k WITHIN '1 minute'"
+        )
+    z = engine.stream("z")
+    s.append(rows((1, "a", 6, 0)))
+    z.append([{"k": 1, "m": 2, "ts": at(0)}])
+    engine.advance()
+    assert [table(engine, name) for name in ("sums", "ratios", "products")] == [[(8,)], [(3.0,)], [(12,)]]
+    context = engine.spark.sparkContext
+    context.setJobGroup("joins", "three")
+    s.append(rows((1, "a", 9, 0.5)))
+    engine.advance()
+    assert len(context.statusTracker().getJobIdsForGroup("joins")) == 3
+    z.append([{"k": 1, "m": 0, "ts": at(0.6)}])
+    engine.advance()
+    assert set(engine.halted()) == {"ratios"}
+    assert "DIVIDE_BY_ZERO" in str(engine.halted()["ratios"])
+    assert table(engine, "sums") == [(11,), (6,), (8,), (9,)]
+    assert table(engine, "products") == [(0,), (0,), (12,), (18,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch.engine.abreast import abreast
 from anabranch.engine.driver import SessionOptions, _start_settings, local_memory, machine_memory
 from anabranch.engine.java import require_java
 from anabranch.engine.reports import NumberedTasks
@@ -130,3 +132,20 @@ def test_numbered_tasks_are_told_beside_their_plan_or_within_it(
     monkeypatch.setattr("anabranch.engine.reports._MOST_TOLD", 0)
     assert told("c") == [{"c": 0}, {"c": 1}]
     assert engine.spark.sparkContext.getLocalProperty("anabranch.task") is None
+
+
+def test_works_abreast_belong_to_the_caller_and_fail_apart(engine: ab.Engine) -> None:
+    spark, context = engine.spark, engine.spark.sparkContext
+    context.setJobGroup("abreast", "a few jobs")
+
+    def dividing(by: int) -> list[float]:
+        return [row.x for row in spark.sql(f"SELECT 6 / id AS x FROM RANGE({by}, {by + 1})").collect()]
+
+    works = {by: partial(dividing, by) for by in range(4)}
+    failed, *others = abreast(spark, works).items()
+    assert others == [(1, [6.0]), (2, [3.0]), (3, [2.0])]
+    assert failed[0] == 0
+    assert "DIVIDE_BY_ZERO" in str(failed[1])
+    assert len(context.statusTracker().getJobIdsForGroup("abreast")) == 4
+    (alone,) = abreast(spark, {"alone": partial(int, "one")}).values()
+    assert isinstance(alone, ValueError)

@@ -65,8 +65,9 @@ def old_rows_not_paired(patch: pytest.MonkeyPatch) -> None:
     added = pairs.added
 
     def half(box: Any, sides: Any, guard: Any) -> Relation:
-        first = added(box, sides, guard)
-        return replace(first, sql=first.sql.split(" UNION ALL ")[0])
+        left, right = sides.new
+        none = replace(right, sql=f"SELECT * FROM {right.source} WHERE FALSE")
+        return added(box, replace(sides, new=(left, none)), guard)
 
     patch.setattr(pairs, "added", half)
 

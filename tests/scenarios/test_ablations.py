@@ -13,7 +13,7 @@ from anabranch.lab.experiments.setups import chain, single
 from anabranch.lab.simulation import SECOND
 from anabranch.lab.spec import Fault, FaultKind, WorldSpec
 from anabranch.lab.world import World
-from anabranch.protocol.dpc.line import Rules
+from anabranch.protocol.dpc.line import Limits, Rules
 
 
 def long_failure() -> WorldSpec:
@@ -39,11 +39,18 @@ def alone() -> WorldSpec:
     return figures_single.fig_11(16 * SECOND)
 
 
+def little_room() -> WorldSpec:
+    """Corrections do not fit into the buffers: a node waits for a reader that waits for a replica that waits for it."""
+    spec = chain(4, 12 * SECOND, c.CHAIN_D)
+    return replace(spec, limits=Limits(most=600), source_most=600)
+
+
 BROKEN = {
     "undo": (alone, "eventually_consistent"),
     "stagger": (long_failure, "delay_bound_kept"),
     "drop_duplicates": (healed_in_between, "no_stable_item_twice"),
     "tie_break": (long_failure, "no_deadlock"),
+    "make_room": (little_room, "no_deadlock"),
     "both_connections": (reading_the_first_to_reconcile, "delay_bound_kept"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from anabranch.lab.experiments.setups import single
 from anabranch.lab.simulation import SECOND
 from anabranch.lab.world import World
 from anabranch.protocol.dpc.items import Chunk, Item, ItemId
+from anabranch.protocol.dpc.line import Limits
 from anabranch.protocol.dpc.states import State
 
 
@@ -84,3 +86,11 @@ def test_a_broken_promise_is_seen(name: str) -> None:
     world = healed()
     TAMPERED[name](world)
     assert {violation.checker for violation in check(world)} == {name}
+
+
+def test_an_input_that_holds_more_than_its_sources_have_is_seen() -> None:
+    world = healed()
+    world.spec = replace(world.spec, limits=Limits(most=1000))
+    assert check(world) == []
+    world.nodes["na"].most_held = 100_000
+    assert {violation.checker for violation in check(world)} == {"buffers_bounded"}

@@ -30,6 +30,7 @@ class Sides:
     new: tuple[Relation, Relation]
     every: tuple[Relation, Relation]
     came: int  # up to this bucket rows are old
+    few: bool = False  # so few rows that each of these is in one partition
 
 
 def around(intervals: Sequence[Interval], within: int | None) -> tuple[Interval, ...]:
@@ -45,8 +46,16 @@ def sources(box: Join, left: Relation, right: Relation, kind: str = "CROSS JOIN"
     return f"{left.source} {kind} {replace(right, alias=box.sides[-1].name).source}"
 
 
-def paired(box: Join, left: Relation, right: Relation, guard: Guard = NO_GUARD, kind: str = _INNER) -> Relation:
-    """The pairs of two relations: the columns of a Join, and what a row carries."""
+def paired(
+    box: Join,
+    left: Relation,
+    right: Relation,
+    guard: Guard = NO_GUARD,
+    *,
+    kind: str = _INNER,
+    hashed: int | None = None,
+) -> Relation:
+    """The pairs of two relations: the columns of a Join, and what a row carries; one side may be hashed as it comes."""
     l, r = (quoted(name) for name in _aliases(box))  # noqa: E741
     carried = {
         "_event_time": f"GREATEST({l}._event_time, {r}._event_time)",
@@ -64,7 +73,8 @@ def paired(box: Join, left: Relation, right: Relation, guard: Guard = NO_GUARD, 
         columns = [*(quoted(side.name) for side in box.sides[:-1]), _struct(box.sides[-1].name, box.sides[-1].columns)]
     columns += [f"{quoted(side)}.{quoted(column)}" for side, column in box.alone]
     made = [f"{sql} AS {name}" for name, sql in carried.items()]
-    sql = f"SELECT {', '.join([*made, *columns])} FROM {sources(box, left, right, kind)} ON {condition}"
+    hint = "" if hashed is None else f"/*+ SHUFFLE_HASH({(l, r)[hashed]}) */ "
+    sql = f"SELECT {hint}{', '.join([*made, *columns])} FROM {sources(box, left, right, kind)} ON {condition}"
     return Relation(sql, tuple(carried), box.columns)
 
 
@@ -92,9 +102,12 @@ def matches(box: Join, guard: Guard = NO_GUARD) -> str:
 def added(box: Join, sides: Sides, guard: Guard = NO_GUARD) -> Relation:
     """The pairs that a step adds, or takes away."""
     old = replace(sides.every[0], sql=f"SELECT * FROM {sides.every[0].source} WHERE _bucket <= {sides.came}L")
-    first = paired(box, sides.new[0], sides.every[1], guard)
-    second = paired(box, old, sides.new[1], guard)
-    return replace(first, sql=f"{first.sql} UNION ALL {second.sql}")
+    # What is in one partition on both sides needs no exchange, and is one job of Spark's from here to the end.
+    hashed = (0, 1) if sides.few else (None, None)
+    first = paired(box, sides.new[0], sides.every[1], guard, hashed=hashed[0])
+    second = paired(box, old, sides.new[1], guard, hashed=hashed[1])
+    sql = f"{first.sql} UNION ALL {second.sql}"
+    return replace(first, sql=f"SELECT /*+ COALESCE(1) */ * FROM ({sql})" if sides.few else sql)
 
 
 def without_partner(box: Join, sides: Sides, moments: Sequence[Moment], guard: Guard = NO_GUARD) -> Relation:

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anabranch.diagram.boxes.aggregate import Aggregate
+from anabranch.diagram.boxes.box import Box
+from anabranch.diagram.boxes.filter import Filter
+from anabranch.diagram.boxes.join import Join
+from anabranch.diagram.boxes.keep import Keep
+from anabranch.diagram.boxes.map import Map
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.reach import BEGINNING, END, Interval, join
-from anabranch.diagram.stages import Leaf, leaves_of
+from anabranch.diagram.boxes.union import Union
+from anabranch.diagram.boxes.view import View
+from anabranch.diagram.reach import BEGINNING, END, Interval
+from anabranch.diagram.reach import join as joined
+from anabranch.diagram.stages import Leaf, boxes_of, leaves_of
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.answers import Kept
 from anabranch.engine.groups import Recipe
@@ -121,17 +129,29 @@ class Shelf:
 
 
 def may_be_revised(live: Live, leaf: Leaf, terms: Terms) -> bool:
-    """Whether a leaf may give anything but insertions: of derived streams it is not known beforehand."""
-    if live.query_of(leaf, terms) is not None:
-        return True
+    """Whether a leaf may give anything but insertions. What has never been revised can be, from a later step on."""
+    query = live.query_of(leaf, terms)
+    if query is not None:
+        adds = all(map(_only_adds, boxes_of(query.plan)))
+        return not adds or any(may_be_revised(live, below, query.terms) for below in query.leaves)
     assert isinstance(leaf, Source)
     stream = live.stream(leaf.stream)
     return not leaf.messages and stream.first_revision is not None
 
 
+def _only_adds(box: Box) -> bool:
+    """Whether a box gives insertions where it gets insertions, whenever they come."""
+    match box:
+        case Source():
+            return not box.messages
+        case Join():
+            return not box.outer
+    return isinstance(box, Filter | Keep | Map | Union | View)
+
+
 def _inside(panes: Sequence[Interval]) -> str:
     """The condition on rows, for few intervals: many terms would take longer than the rows that they leave out."""
-    panes = join(panes, _TERMS)
+    panes = joined(panes, _TERMS)
     if any(low <= BEGINNING and high >= END for low, high in panes):
         return "TRUE"
     terms = []

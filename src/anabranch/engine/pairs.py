@@ -36,7 +36,7 @@ class Pairing(Rereading):
         if self.guard.aside:
             failing += sides.new
             a, b, c, d = (good(rows) for rows in (*sides.new, *sides.every))
-            sides = Sides((a, b), (c, d), sides.came)
+            sides = replace(sides, new=(a, b), every=(c, d))
         pairs = added(self.box, sides, self.guard)
         if self.box.outer:
             as_null = Guard(OnError.NULL) if self.guard.on else NO_GUARD
@@ -58,7 +58,7 @@ class Pairing(Rereading):
         before = ignored_before(self.step.log, leaves, self.query, joined([*of_left, *of_right]))
         if before is not None:
             every = (without(every[0], before, 0), without(every[1], before, 1))
-        return Sides(new, every, self.query.came)
+        return Sides(new, every, self.query.came, self.reads_few)
 
     def _times(self) -> list[tuple[Interval, ...]]:
         """For each side, the event times at which its rows matter."""

@@ -63,6 +63,7 @@ class Rereading(ABC):
         if self.oldest is not None and not self.oldest.concerns(t for p in self.core.inputs for t in self.fresh(p)):
             self.oldest = None
         self.ignored: list[DataFrame] = []  # what is beyond the history bound
+        self._read = 0  # rows that are read, as far as is known
 
     # What each kind of box says for itself.
 
@@ -163,6 +164,7 @@ class Rereading(ABC):
     def _again(self, leaves: Leaves, stage: LiveQuery, bucket: int, times: Sequence[Interval]) -> Relation:
         """What a stage had said by the end of a bucket, computed again."""
         step = self.step
+        self._read += SMALL  # or fewer
         version = Version(bucket, step.progress_at(stage.sources, bucket))
         answer = recomputed(
             step.log, step.live, leaves, stage, version, times, lambda box: step.fresh_segments(stage, box)
@@ -190,7 +192,13 @@ class Rereading(ABC):
 
         return lower(part)
 
+    @property
+    def reads_few(self) -> bool:
+        """Whether all that is read fits into one task."""
+        return self._read < SMALL
+
     def _scan(self, leaves: Leaves, leaf: Leaf, feed: Feed) -> Relation:
+        self._read += feed.rows
         return self.kernel.scan(leaves, leaf, feed, guard=self.guard, together=feed.rows < SMALL)
 
 

@@ -11,9 +11,10 @@ others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
@@ -25,6 +26,7 @@ from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import progress_into, progress_of, sources_of
 from anabranch.diagram.query import OnError
 from anabranch.diagram.stages import Leaf
+from anabranch.engine.abreast import abreast
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.bounds import Oldest, oldest, write_ignored
 from anabranch.engine.columnar.kernel import ColumnarKernel, Planned
@@ -87,6 +89,7 @@ class Step:
         self.live = Live(log, recipes)
         self.taken = Taken()
         self._intents: dict[int, Intent] = {}  # by stream
+        self._beginning = Lock()
         # A store may be further behind than all queries that run, if the one that used it has halted.
         furthest = min((s.came for s in self.live.stores.values()), default=self.upto)
         earlier = log.register.buckets_after(min(furthest, buckets[0].number - 1))
@@ -166,7 +169,7 @@ class Step:
     # Serial and repair.
 
     def _serial(self, queries: Sequence[LiveQuery]) -> None:
-        """All that queries have to say: together what the columnar kernel can do, the rest one by one."""
+        """All that queries have to say: together what the columnar kernel can do, the rest by Spark, abreast."""
         behind = [q for q in queries if not q.halted and q.came < self.upto and not self._has_halted(q)]
         kernel = columnar(self.session, self.log.root)
         groups: dict[str, Groups] = {}
@@ -185,30 +188,42 @@ class Step:
         self.begin(state.id for state in states.values())
         plans = {name: partial(_plan_saying, job, self.layout(states[name]), states[name].spec.schema)
                  for name, job in jobs.items()}  # fmt: skip
-        said = together(kernel, plans)
-        for query in behind:
-            if not self._has_halted(query):
-                self._say_all(query, groups.get(query.name), said.get(query.name))
+        said = {
+            name: Saying(tuple(written), groups[name].compared.released)
+            for name, written in together(kernel, plans).items()
+        }
+        self._say_all([query for query in behind if not self._has_halted(query)], groups, said)
 
     def _has_halted(self, query: LiveQuery) -> bool:
         return any(q is query for q, _ in self.taken.halted)
 
-    def _say_all(self, query: LiveQuery, groups: Groups | None, written: Sequence[Written] | None) -> None:
-        """What a query says in this step: what was said already, or what Spark says now."""
-        feeds: dict[Leaf, Feed] = {}
-        try:
-            if groups is not None:
-                done = written if groups.choices else ()
-                saying = Saying(tuple(done), groups.compared.released) if done is not None else say_groups(self, groups)
-            else:
-                feeds = {leaf: self.feeds.new(leaf, query) for leaf in query.leaves}
-                saying = rereading(self, query, feeds).say() if query.rereads else say_rows(self, query, feeds)
-        except Exception as error:
-            self.halt([query], error, feeds, None)
-            return
-        self.ignore_at_source([query], feeds)
-        self._say(query, saying)
-        self.read(reader_of(query.stored), feeds)
+    def _say_all(self, queries: Sequence[LiveQuery], groups: Mapping[str, Groups], known: Mapping[str, Saying]) -> None:
+        """What queries say in this step: what is known, and what Spark says now."""
+        feeds: dict[str, dict[Leaf, Feed]] = {query.name: {} for query in queries}
+        said: dict[str, Saying | Exception] = dict(known)
+        works: dict[str, Callable[[], Saying]] = {}
+        for query in queries:
+            of_query = groups.get(query.name)
+            if of_query is None:
+                feeds[query.name] = {leaf: self.feeds.new(leaf, query) for leaf in query.leaves}
+                works[query.name] = partial(self._say_new, query, feeds[query.name])
+            elif not of_query.choices:
+                said[query.name] = Saying((), of_query.compared.released)
+            elif query.name not in said:
+                works[query.name] = partial(say_groups, self, of_query)
+        said |= abreast(self.session.spark, works)
+        for query in queries:
+            saying = said[query.name]
+            if isinstance(saying, Exception):
+                self.halt([query], saying, feeds[query.name], None)
+                continue
+            self.ignore_at_source([query], feeds[query.name])
+            self._say(query, saying)
+            self.read(reader_of(query.stored), feeds[query.name])
+
+    def _say_new(self, query: LiveQuery, feeds: Mapping[Leaf, Feed]) -> Saying:
+        """What a query says that takes rows one by one, or reads them again."""
+        return rereading(self, query, feeds).say() if query.rereads else say_rows(self, query, feeds)
 
     def _say(self, query: LiveQuery, saying: Saying) -> None:
         written: dict[int, list[Segment]] = {}
@@ -264,8 +279,9 @@ class Step:
 
     def layout(self, state: StreamState) -> SegmentLayout:
         """Where a stream's new segments go; one intent for each stream of the step."""
-        if state.id not in self._intents:
-            self.begin([state.id])
+        with self._beginning:
+            if state.id not in self._intents:
+                self.begin([state.id])
         return self.log.layout(state, self._intents[state.id])
 
     def begin(self, stream_ids: Iterable[int]) -> None:

@@ -11,11 +11,13 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.progress import sources_of
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, leaves_of
+from anabranch.engine.abreast import abreast
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.columnar.kernel import ColumnarKernel, Planned
 from anabranch.engine.emit import Written
 from anabranch.engine.feeds import times_of
 from anabranch.engine.guard import SETTINGS, Guard
+from anabranch.engine.kept import may_be_revised
 from anabranch.engine.kernel import Feed, PartialJob, PartialsWritten, SparkKernel
 from anabranch.engine.kernels import columnar, together
 from anabranch.engine.live import LiveQuery, LiveStore
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def store_partials(step: Step, stores: Sequence[LiveStore]) -> None:
-    """All that stores have to add: together what the columnar kernel can do, the rest one by one."""
+    """All that stores have to add: together what the columnar kernel can do, the rest by Spark, abreast."""
     moved = {move.id for move in step.taken.moves if move.kind == "store"}
     behind = {s.stored.id: s for s in stores if s.stored.id not in moved and s.came < step.upto and _users(step, s)}
     feeds = {n: {leaf: step.feeds.new(leaf, s) for leaf in leaves_of(s.box)} for n, s in behind.items()}
@@ -45,38 +47,41 @@ def store_partials(step: Step, stores: Sequence[LiveStore]) -> None:
             step.halt(_users(step, store), error, feeds[number], store)
     kernel = columnar(step.session, step.log.root)
     plans = {number: partial(_plan_partials, job) for number, job in jobs.items()}
-    made = {number: PartialsWritten(tuple(written)) for number, written in together(kernel, plans).items()}
+    made: dict[int, PartialsWritten | Exception] = {
+        number: PartialsWritten(tuple(written)) for number, written in together(kernel, plans).items()
+    }
+    rest = {number: partial(_by_spark, step, behind[number], job) for number, job in jobs.items() if number not in made}
+    made |= abreast(step.session.spark, rest)
     for number, store in behind.items():
-        if number in jobs or not any(feed.plan.segments for feed in feeds[number].values()):
-            _add(step, store, feeds[number], jobs.get(number), made.get(number))
+        if number in made or not any(feed.plan.segments for feed in feeds[number].values()):
+            _add(step, store, feeds[number], made.get(number, PartialsWritten(())))
 
 
 def _users(step: Step, store: LiveStore) -> list[LiveQuery]:
     return [query for query in step.live.users_of(store) if not query.halted]
 
 
-def _add(
-    step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed], job: PartialJob | None, made: PartialsWritten | None
-) -> None:
-    """What a store gets in this step: nothing, what was made already, or what Spark makes now."""
+def _add(step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed], made: PartialsWritten | Exception) -> None:
+    """What a store gets in this step, which may be nothing."""
     users = _users(step, store)
-    try:
-        written = [] if job is None else _partials(step, store, job, made)
-    except Exception as error:
-        step.halt(users, error, feeds, store)
+    if isinstance(made, Exception):
+        step.halt(users, made, feeds, store)
         return
+    for of_users in (made.aside, made.ignored):
+        for query, parts in zip(users, of_users, strict=False):
+            step.set_aside(query, parts)
     by_bucket: dict[int, list[Written]] = {}
-    for part in written:
+    for part in made.partials:
         by_bucket.setdefault(part.bucket, []).append(part)
-    for bucket, parts in sorted(by_bucket.items()):
-        panes = [list(pane) for part in parts for pane in part.panes]
+    for bucket, here in sorted(by_bucket.items()):
+        panes = [list(pane) for part in here for pane in part.panes]
         draft = RunDraft(
-            RunKind.PARTIALS, tuple(p.segment for p in parts), bucket=bucket, stime=step.stimes[bucket],
+            RunKind.PARTIALS, tuple(p.segment for p in here), bucket=bucket, stime=step.stimes[bucket],
             progress=step.progress(sources_of(store.box), bucket, store.box), cause={"panes": panes},
         )  # fmt: skip
         step.taken.outputs.append(Output(store.stored.stream_id, draft, step.intent_of(store.stored.stream_id)))
     step.ignore_at_source(users, feeds)
-    step.taken.partials[store.stored.id] = list(written)
+    step.taken.partials[store.stored.id] = list(made.partials)
     step.taken.moves.append(Move("store", store.stored.id, store.stored.bucket, step.upto))
     step.read(reader_of(store.stored), feeds)
 
@@ -86,7 +91,9 @@ def _job(step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> PartialJob
     spark = step.session.apart(store.settings)
     with Leaves(spark) as leaves:
         recipe = Analysis(step.live, spark, store.settings).recipe_of(leaves, store.box)
-    again = RESET in state.spec.schema.names and any(feed.revisions for feed in feeds.values())
+    again = RESET in state.spec.schema.names and any(
+        feed.revisions and may_be_revised(step.live, leaf, store.terms) for leaf, feed in feeds.items()
+    )
     history = {leaf: step.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
     oldest = step.oldest(store, store.box) if again else None
     users = _users(step, store)
@@ -97,17 +104,14 @@ def _job(step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> PartialJob
                       oldest=oldest, ignored=ignored)  # fmt: skip
 
 
-def _partials(step: Step, store: LiveStore, job: PartialJob, made: PartialsWritten | None) -> list[Written]:
+def _by_spark(step: Step, store: LiveStore, job: PartialJob) -> PartialsWritten:
     try:
-        done = made or SparkKernel(step.session.apart(store.settings), step.log.root).partials(job)
+        return SparkKernel(step.session.apart(store.settings), step.log.root).partials(job)
     except Exception as error:
         guard = Guard(store.on_error)
         if not guard.on or not is_query_error(error):
             raise
-        done = _guarded(step, store, job, guard)
-    for query, written in zip(_users(step, store), done.ignored, strict=False):
-        step.set_aside(query, written)
-    return list(done.partials)
+        return _guarded(step, store, job, guard)
 
 
 def _guarded(step: Step, store: LiveStore, job: PartialJob, guard: Guard) -> PartialsWritten:
@@ -115,10 +119,7 @@ def _guarded(step: Step, store: LiveStore, job: PartialJob, guard: Guard) -> Par
     kernel = SparkKernel(step.session.apart({**store.settings, **SETTINGS}), step.log.root)
     users = _users(step, store)
     aside = tuple(step.layout(step.state(query.stored.stream_id)) for query in users) if guard.aside else ()
-    done = kernel.partials(replace(job, guard=guard, aside=aside))
-    for query, written in zip(users, done.aside, strict=False):
-        step.set_aside(query, written)
-    return done
+    return kernel.partials(replace(job, guard=guard, aside=aside))
 
 
 def _plan_partials(job: PartialJob, kernel: ColumnarKernel) -> Planned:

@@ -2,7 +2,7 @@
 
 Two phases: faults, of which several overlap, nest, or come while a node recovers; then calm, in which everything must
 come right. With truncated buffers at least one replica of each fragment stays alive at any time, as the paper assumes
-(2.2).
+(2.2). Some of these have a limit, which the longer failures reach; some worlds have a second client, in the middle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch.lab.network import LinkSpec
 from anabranch.lab.simulation import SECOND
 from anabranch.lab.spec import Fault, FaultKind, FragmentSpec, SourceSpec, WorldSpec
 from anabranch.protocol.dpc.delays import Delays, Policy
-from anabranch.protocol.dpc.line import Rules
+from anabranch.protocol.dpc.line import Limits, Rules
 from anabranch.protocol.dpc.node import Timing
 
 BUCKET = 500_000
@@ -65,7 +65,23 @@ def drawn(seed: int, rules: Rules | None = None) -> WorldSpec:
         seed=seed,
     )
     faults = tuple(sorted(_faults(spec, chance)))
-    return replace(spec, faults=faults, ordered=bool(chance.random() < 0.15))
+    spec = replace(spec, faults=faults, ordered=bool(chance.random() < 0.15))
+    return _limited(_watched(spec, chance), chance)
+
+
+def _watched(spec: WorldSpec, chance: np.random.Generator) -> WorldSpec:
+    """In some worlds a second client reads what the first fragment says."""
+    if chance.random() < 0.7:
+        return spec
+    return replace(spec, clients={**spec.clients, "other": tuple(spec.fragments[0].lines)})
+
+
+def _limited(spec: WorldSpec, chance: np.random.Generator) -> WorldSpec:
+    """In some worlds buffers hold what comes in a few seconds, and no more."""
+    if not spec.truncates or chance.random() < 0.5:
+        return spec
+    most = int(chance.integers(40, 160))
+    return replace(spec, limits=Limits(most=most), source_most=most)
 
 
 def _source(name: str, chance: np.random.Generator) -> SourceSpec:

@@ -1,6 +1,7 @@
 """Which places could hear one another, and through which a client could be reached, for a whole stretch of time.
 
-Only faults that were planned count, and nodes that were rebuilding their state: what the protocol made of it does not.
+Only faults that were planned count, and nodes that were rebuilding their state or had a full buffer: what else the
+protocol made of it does not.
 """
 
 from __future__ import annotations
@@ -21,11 +22,20 @@ def is_up(world: World, place: str, since: int, until: int) -> bool:
             return False
     if place not in world.nodes:
         return True
+    if _was_blocked(world, place, since, until):
+        return False
     for states in world.nodes[place].states.values():
         down = [state for at, state in states.changes if since < at <= until and state is State.FAILURE]
         if down or states.at(max(since, 0)) is State.FAILURE:
             return False
     return True
+
+
+def _was_blocked(world: World, node: str, since: int, until: int) -> bool:
+    """Whether a buffer was full at any time."""
+    changes = world.nodes[node].blocked
+    before = [blocked for at, blocked in changes if at <= since]
+    return before[-1:] == [True] or any(blocked for at, blocked in changes if since < at <= until)
 
 
 def in_reach(world: World, a: str, b: str, since: int, until: int) -> bool:

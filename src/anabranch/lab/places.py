@@ -113,6 +113,8 @@ class NodePlace(Place):
         self.records: list[StreamRecord] = []
         self.states = {line: StateRecord() for line in boxes}
         self.most_buffered = 0
+        self.most_held = 0  # in the buffers of inputs
+        self.blocked: list[tuple[int, bool]] = []  # when a buffer was full, and when it no longer was
         self.busy = 0  # microseconds of work
         self._boxes = boxes
         self._stable = dict(boxes)
@@ -143,7 +145,10 @@ class NodePlace(Place):
             self.world.store.drop_overlay(self.name, line)
 
     def handle(self, event: Event) -> None:
-        for action in self.node.handle(event, self.now):
+        actions = self.node.handle(event, self.now)
+        if self.node.spec.limits.most is not None:
+            self._look_at_buffers()
+        for action in actions:
             match action:
                 case Send():
                     self.send(action)
@@ -164,6 +169,13 @@ class NodePlace(Place):
                     self._stable = {line: boxes.copy() for line, boxes in lines.items()}
                 case _:
                     self._keep(action)
+
+    def _look_at_buffers(self) -> None:
+        lines = self.node.lines.values()
+        self.most_held = max(self.most_held, *(line.sunion.held for line in lines))
+        blocked = any(line.blocked for line in lines)
+        if blocked != bool(self.blocked and self.blocked[-1][1]):
+            self.blocked.append((self.world.simulation.now, blocked))
 
     def _keep(self, action: object) -> None:
         """Move the boxes' state between the three slots."""

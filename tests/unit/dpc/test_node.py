@@ -20,8 +20,17 @@ from anabranch.protocol.dpc.actions import (
 )
 from anabranch.protocol.dpc.delays import Delays
 from anabranch.protocol.dpc.items import Boundary, Chunk, Insertion, Item, ItemId, RecDone, Tentative, Undo, serialised
-from anabranch.protocol.dpc.line import LineSpec
-from anabranch.protocol.dpc.messages import Flow, Heartbeat, HeartbeatRequest, Message, Subscribe
+from anabranch.protocol.dpc.line import Limits, LineSpec
+from anabranch.protocol.dpc.messages import (
+    AuthorizationRequest,
+    Flow,
+    Heartbeat,
+    HeartbeatRequest,
+    LineState,
+    Message,
+    StateReply,
+    Subscribe,
+)
 from anabranch.protocol.dpc.node import Node, NodeSpec, Timing
 from anabranch.protocol.dpc.states import State
 
@@ -33,8 +42,9 @@ FIRST = 1000
 class Driver:
     """Carries out actions at once: work takes no time, and passes its input through."""
 
-    def __init__(self, *inputs: str) -> None:
-        spec = NodeSpec("n", {i: (i,) for i in inputs}, (LineSpec("n", inputs, ("me",)),), bucket=B, timing=TIMING)
+    def __init__(self, *inputs: str, partners: tuple[str, ...] = ()) -> None:
+        lines = (LineSpec("n", inputs, ("me",)),)
+        spec = NodeSpec("n", {i: (i,) for i in inputs}, lines, partners, bucket=B, timing=TIMING)
         self.node = Node(spec, Delays(FIRST))
         self.now = 0
         self.wake: int | None = None
@@ -172,3 +182,38 @@ def test_a_bad_message_is_refused_and_noted() -> None:
         driver.feed(Received("stranger", message))  # type: ignore[arg-type]
     assert [note.about for note in driver.notes if note.what == "refused"] == ["stranger"] * 3
     assert driver.node.state is State.STABLE
+
+
+def test_a_node_that_rebuilds_takes_and_gives_acknowledgements() -> None:
+    """It is silent, but whoever waits for room does not have to wait until it has caught up."""
+    spec = NodeSpec(
+        "n", {"x": ("x",)}, (LineSpec("n", ("x",), ("me",)),), ("m",), bucket=B, timing=TIMING, limits=Limits(most=2)
+    )
+    node = Node(spec, Delays(FIRST))
+    node.handle(Started(2, empty=True), 0)
+    assert node.handle(Received("me", HeartbeatRequest(1, {"n": ItemId(1, 9)})), 1) == []
+    kept = tuple(element.chunk for element in (chunk(1, "a"), chunk(2, "b"), chunk(3, "c")))
+    state = LineState(4 * B, kept[-1].last, {}, kept, ItemId(0, 0), None)
+    node.handle(Received("m", StateReply(0, {"n": state})), 2)
+    held = [kept.bucket for kept in node.lines["n"].out.buffer.chunks]
+    assert held == [2, 3], "what was acknowledged before is gone"
+    asked = [action for action in node.handle(Tick(), 60) if isinstance(action, Send)]
+    received = [action.message.received for action in asked if isinstance(action.message, HeartbeatRequest)]
+    assert [at["x"].bucket for at in received] == [3]
+    assert node.rebuilding
+
+
+def test_a_full_buffer_is_told_and_urges_to_reconcile() -> None:
+    driver = Driver("x", "y", partners=("m",))
+    driver.flow("x", 1, Boundary(B))
+    driver.flow("y", 1, Boundary(B))
+    driver.answering.discard("y")
+    driver.until(100)
+    driver.flow("x", 2, chunk(1, "x1"), Boundary(2 * B))
+    driver.until(100 + FIRST)
+    assert bodies(driver.said) == ["Tx1"]
+    driver.feed(Received("m", AuthorizationRequest(driver.now)))  # the other replica reconciles
+    driver.flow("y", 2, chunk(1, "y1"), Boundary(2 * B))
+    assert driver.node.state is State.UP_FAILURE, "y is still failing, and the other replica was promised to wait"
+    driver.feed(Received("x", Heartbeat(driver.now, 1, {"x": State.STABLE}, frozenset({"x"}))))
+    assert bodies(driver.said) == ["Tx1", "Undo", "Sx1", "Sy1", "RecDone"]

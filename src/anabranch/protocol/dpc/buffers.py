@@ -3,8 +3,9 @@
 Readers acknowledge what has become part of their consistent state; what all have is let go. A reader that is down
 acknowledges nothing, and the buffer grows. Two limits are possible. With `most`, a full buffer blocks its node, and
 the blocking goes upstream to the sources, which stop taking tuples: eventual consistency for every deterministic
-diagram, availability for as long as there is room. With `window`, items older than that much stream time are let go
-whoever needs them: for diagrams that are convergent-capable, whose state does not depend on anything older.
+diagram, availability for as long as there is room. A reader that could reconcile then does so at once, whatever else
+it waits for: what it waits for may be waiting for room. With `window`, items older than that much stream time are let
+go whoever needs them: for diagrams that are convergent-capable, whose state does not depend on anything older.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class OutputBuffer:
         self.chunks = list(chunks)
         self.size = sum(chunk.tuples for chunk in self.chunks)
         self.dropped = dropped
+        self._let_go(self._everybody)
 
 
 def _bucket(chunk: Chunk) -> int:

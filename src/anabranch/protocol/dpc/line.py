@@ -49,6 +49,7 @@ class Rules:
     # Reconcile as soon as corrections begin to come (6.2), a whole chain at once; otherwise when they end, with the
     # rec-done of every input (4.4.3), one node after the other.
     pipelined: bool = True
+    make_room: bool = True  # reconcile at once where the buffer of an upstream neighbour is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +143,15 @@ class Line:
         before, self.state = self.state, follow(self.state, event)
         return [Note("state", self.name, f"{before} {self.state}")]
 
-    def wants_to_reconcile(self, statuses: Mapping[str, Status]) -> bool:
-        """Whether a tentative bucket is stable on all inputs and, by default, no input is failing."""
+    def wants_to_reconcile(self, statuses: Mapping[str, Status], urged: bool) -> bool:
+        """Whether a tentative bucket is stable on all inputs and, by default, no input is failing.
+
+        An upstream neighbour whose buffer is full urges it not to wait for anything else.
+        """
         if self.state is not State.UP_FAILURE or self.sunion.overlay is None or not self.sunion.stable_ready:
             return False
+        if urged:
+            return True
         troubles = {statuses[name] for name in self.inputs} - {Status.OK}
         if not self.rules.pipelined:
             return not troubles

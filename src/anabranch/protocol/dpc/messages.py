@@ -51,6 +51,7 @@ class Heartbeat(NamedTuple):
     sent: int  # of the request
     incarnation: int  # how often the node has started
     states: Mapping[str, State]  # of its output streams
+    full: frozenset[str] = frozenset()  # those of which it can say nothing more until its readers have taken more (8.1)
 
 
 class AuthorizationRequest(NamedTuple):

@@ -19,6 +19,7 @@ class Monitor:
         self.period = period
         self.patience = patience
         self._states: dict[str, Mapping[str, State]] = {}
+        self._full: dict[str, frozenset[str]] = {}
         self._incarnations: dict[str, int] = {}
         self._asked: dict[str, int] = {}  # when the question that is not answered yet was sent
         self._next = 0
@@ -42,6 +43,7 @@ class Monitor:
         late = [peer for peer, sent in self._asked.items() if now >= sent + self.patience and peer in self._states]
         for peer in late:
             del self._states[peer]
+            self._full.pop(peer, None)
         return late
 
     def answered(self, peer: str, answer: Heartbeat) -> tuple[bool, bool]:
@@ -49,9 +51,10 @@ class Monitor:
         asked = self._asked.get(peer)
         if asked is not None and answer.sent >= asked:
             del self._asked[peer]
-        new = self._states.get(peer) != answer.states
+        new = self._states.get(peer) != answer.states or self._full.get(peer, frozenset()) != answer.full
         anew = self._incarnations.get(peer, answer.incarnation) != answer.incarnation
         self._states[peer] = answer.states
+        self._full[peer] = answer.full
         self._incarnations[peer] = answer.incarnation
         return new or anew, anew
 
@@ -61,6 +64,10 @@ class Monitor:
     def of(self, stream: str) -> Callable[[str], State]:
         """The state of a stream at a replica, as far as is known."""
         return lambda replica: self.state(replica, stream)
+
+    def is_full(self, stream: str) -> bool:
+        """Whether a replica waits for its readers to take more of a stream."""
+        return any(stream in full for full in self._full.values())
 
     @property
     def next_wake(self) -> int:

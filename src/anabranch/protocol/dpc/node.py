@@ -156,20 +156,18 @@ class Node:
             case AuthorizationReply():
                 actions += self.stagger.replied(sender, message, now)
                 self._review(now, actions)
+            case HeartbeatRequest(sent, received):
+                self._acknowledged(sender, received)
+                if not self.rebuilding:
+                    actions.append(Send(sender, self._alive(sent)))
             case _ if self.rebuilding:
                 return  # silent until consistent
-            case HeartbeatRequest(sent, received):
-                for stream, item in received.items():
-                    if stream in self.lines and self.spec.truncates:
-                        self.lines[stream].out.buffer.acknowledge(sender, item)
-                states = {name: line.state for name, line in self.lines.items()}
-                actions.append(Send(sender, Heartbeat(sent, self._incarnation, states)))
             case Subscribe(stream) if stream in self.lines:
                 actions.append(self.lines[stream].out.subscribe(sender, message))
             case Unsubscribe(stream) if stream in self.lines:
                 self.lines[stream].out.unsubscribe(sender, message)
             case AuthorizationRequest():
-                wanting = any(line.wants_to_reconcile(self._statuses(now)) for line in self.lines.values())
+                wanting = bool(self._wanting(self._statuses(now)))
                 reconciling = any(line.state is State.STABILIZATION for line in self.lines.values())
                 actions += self.stagger.answer(sender, message, now, reconciling=reconciling, wanting=wanting)
             case AuthorizationReturned():
@@ -182,6 +180,17 @@ class Node:
                 # A peer's mistake is no reason to stop.
                 about = getattr(message, "stream", "")
                 actions.append(Note("refused", sender, f"{type(message).__name__} {about}".rstrip()))
+
+    def _acknowledged(self, sender: str, received: Mapping[str, ItemId]) -> None:
+        """A reader needs no more of what it has received; also while this node rebuilds, which takes room."""
+        for stream, item in received.items():
+            if stream in self.lines and self.spec.truncates:
+                self.lines[stream].out.buffer.acknowledge(sender, item)
+
+    def _alive(self, sent: int) -> Heartbeat:
+        states = {name: line.state for name, line in self.lines.items()}
+        full = frozenset(name for name, line in self.lines.items() if line.out.buffer.full)
+        return Heartbeat(sent, self._incarnation, states, full)
 
     def _flow(self, sender: str, flow: Flow, now: int, actions: list[Action]) -> None:
         stream = self.inputs[flow.stream]
@@ -205,8 +214,7 @@ class Node:
         for peer in self.monitor.overdue(now):
             actions.append(Note("away", peer, ""))
         if self.monitor.due(now):
-            received = {} if self.rebuilding else self._received()
-            request = HeartbeatRequest(now, received)
+            request = HeartbeatRequest(now, self._received())
             actions += [Send(peer, request) for peer in self.monitor.peers]
             if self._wanted_state is not None and now >= self._wanted_state:
                 self._ask_for_state(now, actions)
@@ -253,19 +261,27 @@ class Node:
 
     def _reconcile(self, statuses: Mapping[str, Status], now: int, actions: list[Action]) -> None:
         reconciling = any(line.state is State.STABILIZATION for line in self.lines.values())
-        wanting = [line for line in self.lines.values() if line.wants_to_reconcile(statuses)]
+        wanting = self._wanting(statuses)
         for line in wanting:
             actions += line.request()
         if wanting:
             actions += self.stagger.ask(now)
-            if self.stagger.authorised:
-                for line in wanting:
-                    actions += line.reconcile()
-                reconciling = True
+            # A replica that reconciles may wait for the neighbour that waits for this one: then nobody is asked.
+            ready = wanting if self.stagger.authorised else [line for line in wanting if self._is_urged(line)]
+            for line in ready:
+                actions += line.reconcile()
+            reconciling |= bool(ready)
         if reconciling:
             actions += self.stagger.renew(now)
         elif not wanting:
             actions += self.stagger.finish()
+
+    def _wanting(self, statuses: Mapping[str, Status]) -> list[Line]:
+        return [line for line in self.lines.values() if line.wants_to_reconcile(statuses, self._is_urged(line))]
+
+    def _is_urged(self, line: Line) -> bool:
+        """Whether an upstream neighbour has no room left."""
+        return self.spec.rules.make_room and any(self.monitor.is_full(name) for name in line.inputs)
 
     # Work.
 
