@@ -11,10 +11,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from anabranch.log import units
+from anabranch.log.commit import Output
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadRange
 from anabranch.log.register import NewQuery
-from anabranch.log.steps import Move, Output, Reading
+from anabranch.log.steps import Move, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind
 from tests.conftest import make_spec, rows_at

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from anabranch.log.commit import Output
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
 from anabranch.log.register import NewQuery, NewStore
-from anabranch.log.steps import Move, Output, Reading
+from anabranch.log.steps import Move, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind
 from tests.conftest import SECOND, START_US, FakeClock, make_spec, rows_at

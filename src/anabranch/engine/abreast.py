@@ -25,8 +25,10 @@ def abreast(spark: SparkSession, works: Mapping[K, Callable[[], V]]) -> dict[K, 
     """What each work gives, or the exception that it raises. Whoever calls is done when all are."""
     if len(works) < 2:
         return {key: _outcome(work) for key, work in works.items()}
-    # Jobs belong to the group of whoever calls. Each thread has its own properties: Spark writes into them.
-    begun = [inheritable_thread_target(spark)(partial(_outcome, work)) for work in works.values()]
+    begun: list[Callable[[], V | Exception]] = [partial(_outcome, work) for work in works.values()]
+    if "connect" not in type(spark).__module__:
+        # Jobs belong to the group of whoever calls. Each thread has its own properties: Spark writes into them.
+        begun = [inheritable_thread_target(spark)(work) for work in begun]
     with ThreadPoolExecutor(min(_A_CORE * (os.cpu_count() or 1), _MOST, len(works)), "anabranch-spark") as pool:
         return dict(zip(works, pool.map(lambda work: work(), begun), strict=True))
 

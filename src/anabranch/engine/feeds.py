@@ -18,9 +18,9 @@ from anabranch.engine.bounds import oldest_of_stream
 from anabranch.engine.kernel import Feed
 from anabranch.engine.live import Live, LiveQuery, LiveStore
 from anabranch.log.buckets import Bounds
+from anabranch.log.commit import Output
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadPlan, ReadRange
-from anabranch.log.steps import Output
 from anabranch.model.run import LoggedSegment
 
 

@@ -52,12 +52,13 @@ from anabranch.engine.saying import Groups, Saying, columnar_job, find_groups, s
 from anabranch.engine.session import Session
 from anabranch.engine.storing import store_partials
 from anabranch.log.buckets import Bucket
+from anabranch.log.commit import Output
 from anabranch.log.intents import Intent
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
 from anabranch.log.register import reader_of
 from anabranch.log.segments import SegmentLayout
-from anabranch.log.steps import Move, Output, Reading
+from anabranch.log.steps import Move, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind, Segment
 from anabranch.model.schema import Schema

@@ -24,8 +24,9 @@ from anabranch.engine.live import LiveQuery, LiveStore
 from anabranch.engine.mistakes import is_query_error
 from anabranch.engine.relation import Leaves
 from anabranch.engine.resets import RESET
+from anabranch.log.commit import Output
 from anabranch.log.register import reader_of
-from anabranch.log.steps import Move, Output
+from anabranch.log.steps import Move
 from anabranch.model.run import RunDraft, RunKind
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ comes after the least of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -17,6 +18,12 @@ from anabranch.model.errors import AnabranchError
 KINDS = ("query", "subscription", "sink", "as_of", "hold")
 # These let go of their positions themselves.
 _OWN = ("query", "sink")
+_MOVE = (
+    tables.positions.update()
+    .where(tables.positions.c.stream_id == sa.bindparam("its_stream_id"))
+    .where(tables.positions.c.name == sa.bindparam("its_name"))
+    .values(position=sa.bindparam("its_position"), ordinal=sa.bindparam("its_ordinal"))
+)
 
 
 @dataclass(frozen=True)
@@ -31,35 +38,49 @@ def set_position(
     connection: sa.Connection, stream_id: int, name: str, position: int, kind: str, ordinal: int | None = None
 ) -> None:
     """Record how far a holder has come."""
-    if kind not in KINDS:
-        raise AnabranchError(
-            "BAD_ARGUMENT", place="kind=", need=f"one of {', '.join(KINDS)}", got=repr(kind), next_step="Choose one."
-        )
+    set_positions(connection, [(stream_id, Position(name, kind, position, ordinal))])
+
+
+def set_positions(connection: sa.Connection, wanted: Sequence[tuple[int, Position]]) -> None:
+    """Record how far some holders have come, each with a stream."""
+    if not wanted:
+        return
     table, streams = tables.positions, tables.streams
-    stream = connection.execute(sa.select(streams).where(streams.c.id == stream_id)).one()
-    if not 0 <= position <= stream.last_position:
+    ids, names = {stream_id for stream_id, _ in wanted}, {at.name for _, at in wanted}
+    reached = {row.id: row for row in connection.execute(sa.select(streams).where(streams.c.id.in_(ids)))}
+    rows = connection.execute(sa.select(table).where(table.c.stream_id.in_(ids), table.c.name.in_(names)))
+    held = {(row.stream_id, row.name): row.kind for row in rows}
+    for stream_id, at in wanted:
+        _check(reached[stream_id], at, held.get((stream_id, at.name)))
+    values = [(number, {"stream_id": number, **asdict(at)}) for number, at in wanted]
+    moved = [{f"its_{name}": value for name, value in row.items()} for n, row in values if (n, row["name"]) in held]
+    fresh = [row for n, row in values if (n, row["name"]) not in held]
+    if moved:
+        connection.execute(_MOVE, moved)
+    if fresh:
+        connection.execute(table.insert(), fresh)
+
+
+def _check(stream: sa.Row[Any], at: Position, held: str | None) -> None:
+    place = f"position {at.name!r} on stream {stream.name!r}"
+    if at.kind not in KINDS:
+        need = f"one of {', '.join(KINDS)}"
+        raise AnabranchError("BAD_ARGUMENT", place="kind=", need=need, got=repr(at.kind), next_step="Choose one.")
+    if not 0 <= at.position <= stream.last_position:
         raise AnabranchError(
             "BAD_ARGUMENT",
-            place=f"position {name!r} on stream {stream.name!r}",
+            place=place,
             need=f"a position from 0 to {stream.last_position}",
-            got=str(position),
+            got=str(at.position),
             next_step="Choose a position that the log has reached.",
         )
-    here = (table.c.stream_id == stream_id) & (table.c.name == name)
-    held = connection.execute(sa.select(table.c.kind).where(here)).scalar()
-    if held is not None and held != kind:
+    if held is not None and held != at.kind:
         raise AnabranchError(
             "BAD_ARGUMENT",
-            place=f"position {name!r} on stream {stream.name!r}",
-            need=f"a name that no other kind of reader has, for a {kind}",
+            place=place,
+            need=f"a name that no other kind of reader has, for a {at.kind}",
             got=f"the name of a {held}",
             next_step="Choose another name.",
-        )
-    if held is not None:
-        connection.execute(table.update().where(here).values(position=position, ordinal=ordinal))
-    else:
-        connection.execute(
-            table.insert().values(stream_id=stream_id, name=name, position=position, kind=kind, ordinal=ordinal)
         )
 
 

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from anabranch.log import buckets, gc, positions, queries, reduction, retention, steps, tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
+from anabranch.log.commit import Output
 from anabranch.log.intents import ENDED
 from anabranch.log.leases import Lease, require_lease
 from anabranch.log.queries import DERIVED, KEPT, PARTIALS, StoredPartials, StoredQuery, is_hidden
@@ -183,7 +184,7 @@ class Register:
         lease: Lease,
         moves: Sequence[steps.Move],
         readings: Sequence[steps.Reading],
-        outputs: Sequence[steps.Output],
+        outputs: Sequence[Output],
     ) -> list[RunHeader]:
         return steps.commit_step(self.catalog, self.clock, lease, moves, readings, outputs)
 

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
 from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
-from anabranch.log.commit import commit_run
+from anabranch.log.commit import Output, commit_runs
 from anabranch.log.intents import end_intents, require_open
 from anabranch.log.leases import Lease, require_lease
-from anabranch.log.positions import set_position
+from anabranch.log.positions import Position, set_positions
 from anabranch.log.timing import timed
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunDraft, RunHeader
+from anabranch.model.run import RunHeader
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,14 @@ class Move:
     dropped: int = 0  # queries: revisions that were not said, because they matter too little
 
 
-@dataclass(frozen=True)
-class Output:
-    """A run that a step produced, and the intent under which its segments were written."""
-
-    stream_id: int
-    draft: RunDraft
-    intent_id: str | None = None
+_MOVED = {
+    "store": tables.stores.update()
+    .where(tables.stores.c.id == sa.bindparam("its_id"))
+    .values(bucket=sa.bindparam("after")),
+    "query": tables.queries.update()
+    .where(tables.queries.c.id == sa.bindparam("its_id"))
+    .values(bucket=sa.bindparam("after"), released=sa.func.coalesce(sa.bindparam("until"), tables.queries.c.released)),
+}
 
 
 def commit_step(
@@ -68,40 +68,42 @@ def commit_step(
     now = clock()
     with timed("commit"), catalog.write() as connection:
         require_lease(connection, lease)
-        for move in moves:
-            _move(connection, move)
+        for kind in _MOVED:
+            _move(connection, kind, [move for move in moves if move.kind == kind])
         intents = list(dict.fromkeys(o.intent_id for o in outputs if o.intent_id is not None))
         if intents:
             require_open(connection, *intents, now=now, place="step of the engine")
-        headers = []
         for output in outputs:
             assert output.draft.bucket is not None, "a derived run belongs to a bucket"
             assert output.draft.stime is not None, "a derived run is not stamped by a clock"
-            headers.append(
-                commit_run(connection, output.stream_id, output.draft, clock=now, intent_id=output.intent_id)
-            )
+        headers = commit_runs(connection, outputs, clock=now) if outputs else []
         if intents:
             end_intents(connection, *intents)
-        for reading in readings:
-            set_position(connection, reading.stream_id, reading.reader, reading.end, "query")
+        set_positions(connection, [(r.stream_id, Position(r.reader, "query", r.end)) for r in readings])
     return headers
 
 
-def _move(connection: sa.Connection, move: Move) -> None:
-    table = tables.stores if move.kind == "store" else tables.queries
-    values: dict[str, Any] = {"bucket": move.after}
-    if move.kind == "query" and move.released is not None:
-        values["released"] = move.released
-    if move.dropped:
-        said = connection.execute(sa.select(table.c.definition).where(table.c.id == move.id)).scalar_one()
-        values["definition"] = {**said, "dropped": said.get("dropped", 0) + move.dropped}
-    here = (table.c.id == move.id) & table.c.bucket.is_not_distinct_from(move.before)
-    if not connection.execute(table.update().where(here).values(**values)).rowcount:
-        found = connection.execute(sa.select(table.c.bucket).where(table.c.id == move.id)).first()
-        raise AnabranchError(
-            "POSITION_CONFLICT",
-            place=f"step of {move.kind} number {move.id}",
-            need=f"bucket {move.before}, where the step began",
-            got="one that was dropped" if found is None else f"bucket {found.bucket}",
-            next_step="Advance again; nothing was committed.",
-        )
+def _move(connection: sa.Connection, kind: str, moves: Sequence[Move]) -> None:
+    """Move stores or queries, if each is where the step found it."""
+    if not moves:
+        return
+    table = tables.stores if kind == "store" else tables.queries
+    ids = [move.id for move in moves]
+    rows = connection.execute(sa.select(table.c.id, table.c.bucket).where(table.c.id.in_(ids)))
+    found = {row.id: row.bucket for row in rows}
+    for move in moves:
+        if move.id not in found or found[move.id] != move.before:
+            raise AnabranchError(
+                "POSITION_CONFLICT",
+                place=f"step of {move.kind} number {move.id}",
+                need=f"bucket {move.before}, where the step began",
+                got=f"bucket {found[move.id]}" if move.id in found else "one that was dropped",
+                next_step="Advance again; nothing was committed.",
+            )
+        if move.dropped:
+            here = table.c.id == move.id
+            said = connection.execute(sa.select(table.c.definition).where(here)).scalar_one()
+            more = {**said, "dropped": said.get("dropped", 0) + move.dropped}
+            connection.execute(table.update().where(here).values(definition=more))
+    values = [{"its_id": move.id, "after": move.after, "until": move.released} for move in moves]
+    connection.execute(_MOVED[kind], values)
