@@ -29,6 +29,17 @@ from anabranch.model.stream import StreamSpec
 # Appends without a source name are one source.
 NO_SOURCE = ""
 
+# Statements of every commit, made once: to put one together takes as long as to run it.
+_STATES = (
+    sa.select(tables.streams, tables.warehouse.c.last_stime, tables.warehouse.c.entry_point)
+    .join(tables.warehouse, sa.true())
+    .where(tables.streams.c.id.in_(sa.bindparam("ids", expanding=True)))
+)
+_SEQUENCES = (
+    sa.select(tables.sequences)
+    .where(tables.sequences.c.stream_id.in_(sa.bindparam("ids", expanding=True)))
+    .where(tables.sequences.c.entry_point.in_(sa.bindparam("entry_points", expanding=True)))
+)
 # What a run changes of its stream.
 _CHANGED = (
     "last_position", "progress", "runs", "rows", "quarantined", "size", "event_min", "event_max", "width_classes",
@@ -98,11 +109,7 @@ def commit_runs(connection: sa.Connection, outputs: Sequence[Output], *, clock: 
 
 def _stream_states(connection: sa.Connection, stream_ids: Iterable[int]) -> dict[int, Any]:
     wanted = list(stream_ids)
-    rows = connection.execute(
-        sa.select(tables.streams, tables.warehouse.c.last_stime, tables.warehouse.c.entry_point)
-        .join(tables.warehouse, sa.true())
-        .where(tables.streams.c.id.in_(wanted))
-    )
+    rows = connection.execute(_STATES, {"ids": wanted})
     found = {row.id: SimpleNamespace(**row._asdict()) for row in rows}
     for stream_id in wanted:
         if stream_id not in found:
@@ -156,11 +163,8 @@ class _Numbers:
     def __init__(self, connection: sa.Connection, runs: Sequence[tuple[Any, RunId | None]]) -> None:
         self.connection = connection
         wanted = {(state.id, _entry_point(state, run_id)) for state, run_id in runs}
-        table = tables.sequences
-        streams, entry_points = ({pair[n] for pair in wanted} for n in (0, 1))
-        rows = connection.execute(
-            sa.select(table).where(table.c.stream_id.in_(streams), table.c.entry_point.in_(entry_points))
-        )
+        streams, entry_points = (list({pair[n] for pair in wanted}) for n in (0, 1))
+        rows = connection.execute(_SEQUENCES, {"ids": streams, "entry_points": entry_points})
         self._known = {(row.stream_id, row.entry_point): row.last_sequence for row in rows}
         self._last: dict[tuple[int, str], int] = {}
 

@@ -30,6 +30,14 @@ from anabranch.model.errors import AnabranchError
 
 LEASE_US = 60_000_000
 OPEN, ENDED, LAPSED = "open", "ended", "lapsed"
+_IDS: sa.BindParameter[str] = sa.bindparam("ids", expanding=True)
+_FOUND = (
+    sa.select(tables.intents.c.state, tables.intents.c.expires_at)
+    .where(tables.intents.c.id.in_(_IDS))
+    .with_for_update()
+)
+_END = tables.intents.update().where(tables.intents.c.id.in_(_IDS), tables.intents.c.state == OPEN).values(state=ENDED)
+_IN_OVERLAY = sa.select(tables.overlay.c.id).where(tables.overlay.c.generation.in_(_IDS))
 
 
 def this_process() -> str:
@@ -224,15 +232,14 @@ class Intents:
 
 def end_intents(connection: sa.Connection, *intent_ids: str) -> None:
     """End intents: what they still have in the overlay is aborted, and their orphans are garbage."""
-    table = tables.intents
     drop_overlay(connection, *intent_ids)
-    connection.execute(table.update().where(table.c.id.in_(intent_ids), table.c.state == OPEN).values(state=ENDED))
+    connection.execute(_END, {"ids": intent_ids})
 
 
 def drop_overlay(connection: sa.Connection, *intent_ids: str) -> None:
     """Remove what units of work have in the overlay, and what was derived from it; the files become garbage."""
     overlay, segments = tables.overlay, tables.segments
-    items = connection.execute(sa.select(overlay.c.id).where(overlay.c.generation.in_(intent_ids))).scalars().all()
+    items = connection.execute(_IN_OVERLAY, {"ids": intent_ids}).scalars().all()
     if not items:
         return
     derived = sa.select(segments.c.path).where(
@@ -248,10 +255,7 @@ def drop_overlay(connection: sa.Connection, *intent_ids: str) -> None:
 
 def require_open(connection: sa.Connection, *intent_ids: str, now: int, place: str) -> None:
     """Inside a commit: fail if an intent has lapsed, and keep it from lapsing until the commit is done."""
-    table = tables.intents
-    found = connection.execute(
-        sa.select(table.c.state, table.c.expires_at).where(table.c.id.in_(intent_ids)).with_for_update()
-    ).all()
+    found = connection.execute(_FOUND, {"ids": intent_ids}).all()
     if len(found) < len(intent_ids) or any(row.state != OPEN or row.expires_at <= now for row in found):
         raise AnabranchError(
             "INTENT_LAPSED",

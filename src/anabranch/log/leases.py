@@ -21,6 +21,7 @@ from anabranch.model.time import instant_text
 
 LEASE_US = 30_000_000
 ENGINE = "engine"
+_HELD = sa.select(tables.leases).where(tables.leases.c.name == ENGINE).with_for_update()
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Leases:
 
 def require_lease(connection: sa.Connection, lease: Lease) -> None:
     """Inside a commit: fail if another engine has taken over."""
-    row = connection.execute(sa.select(tables.leases).where(tables.leases.c.name == ENGINE).with_for_update()).first()
+    row = connection.execute(_HELD).first()
     if row is None or row.epoch != lease.epoch:
         raise AnabranchError(
             "FENCED",

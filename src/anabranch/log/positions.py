@@ -18,10 +18,13 @@ from anabranch.model.errors import AnabranchError
 KINDS = ("query", "subscription", "sink", "as_of", "hold")
 # These let go of their positions themselves.
 _OWN = ("query", "sink")
+_REACHED = sa.select(tables.streams.c.last_position).where(tables.streams.c.id == tables.positions.c.stream_id)
 _MOVE = (
     tables.positions.update()
     .where(tables.positions.c.stream_id == sa.bindparam("its_stream_id"))
     .where(tables.positions.c.name == sa.bindparam("its_name"))
+    .where(tables.positions.c.kind == sa.bindparam("its_kind"))
+    .where(sa.bindparam("its_position", type_=sa.BigInteger).between(0, _REACHED.scalar_subquery()))
     .values(position=sa.bindparam("its_position"), ordinal=sa.bindparam("its_ordinal"))
 )
 
@@ -43,8 +46,12 @@ def set_position(
 
 def set_positions(connection: sa.Connection, wanted: Sequence[tuple[int, Position]]) -> None:
     """Record how far some holders have come, each with a stream."""
-    if not wanted:
+    known = {(number, at.name): {"stream_id": number, **asdict(at)} for number, at in wanted}
+    values = list(known.values())
+    moves = [{f"its_{name}": value for name, value in row.items()} for row in values]
+    if not wanted or connection.execute(_MOVE, moves).rowcount == len(moves):
         return
+    # Some are new, or wrong.
     table, streams = tables.positions, tables.streams
     ids, names = {stream_id for stream_id, _ in wanted}, {at.name for _, at in wanted}
     reached = {row.id: row for row in connection.execute(sa.select(streams).where(streams.c.id.in_(ids)))}
@@ -52,11 +59,7 @@ def set_positions(connection: sa.Connection, wanted: Sequence[tuple[int, Positio
     held = {(row.stream_id, row.name): row.kind for row in rows}
     for stream_id, at in wanted:
         _check(reached[stream_id], at, held.get((stream_id, at.name)))
-    values = [(number, {"stream_id": number, **asdict(at)}) for number, at in wanted]
-    moved = [{f"its_{name}": value for name, value in row.items()} for n, row in values if (n, row["name"]) in held]
-    fresh = [row for n, row in values if (n, row["name"]) not in held]
-    if moved:
-        connection.execute(_MOVE, moved)
+    fresh = [row for row in values if (row["stream_id"], row["name"]) not in held]
     if fresh:
         connection.execute(table.insert(), fresh)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -46,13 +47,16 @@ class Move:
     dropped: int = 0  # queries: revisions that were not said, because they matter too little
 
 
-_MOVED = {
-    "store": tables.stores.update()
-    .where(tables.stores.c.id == sa.bindparam("its_id"))
-    .values(bucket=sa.bindparam("after")),
-    "query": tables.queries.update()
-    .where(tables.queries.c.id == sa.bindparam("its_id"))
-    .values(bucket=sa.bindparam("after"), released=sa.func.coalesce(sa.bindparam("until"), tables.queries.c.released)),
+def _moving(table: sa.Table, **more: Any) -> sa.Update:
+    """To a later bucket, if it is where the step found it."""
+    here = table.c.bucket.is_not_distinct_from(sa.bindparam("before", type_=sa.BigInteger))
+    return table.update().where(table.c.id == sa.bindparam("its_id"), here).values(bucket=sa.bindparam("after"), **more)
+
+
+_TABLES = {"store": tables.stores, "query": tables.queries}
+_MOVING = {
+    "store": _moving(tables.stores),
+    "query": _moving(tables.queries, released=sa.func.coalesce(sa.bindparam("until"), tables.queries.c.released)),
 }
 
 
@@ -68,7 +72,7 @@ def commit_step(
     now = clock()
     with timed("commit"), catalog.write() as connection:
         require_lease(connection, lease)
-        for kind in _MOVED:
+        for kind in _MOVING:
             _move(connection, kind, [move for move in moves if move.kind == kind])
         intents = list(dict.fromkeys(o.intent_id for o in outputs if o.intent_id is not None))
         if intents:
@@ -87,23 +91,30 @@ def _move(connection: sa.Connection, kind: str, moves: Sequence[Move]) -> None:
     """Move stores or queries, if each is where the step found it."""
     if not moves:
         return
-    table = tables.stores if kind == "store" else tables.queries
-    ids = [move.id for move in moves]
-    rows = connection.execute(sa.select(table.c.id, table.c.bucket).where(table.c.id.in_(ids)))
-    found = {row.id: row.bucket for row in rows}
+    values = [{"its_id": m.id, "before": m.before, "after": m.after, "until": m.released} for m in moves]
+    if kind == "store":
+        values = [{name: value for name, value in one.items() if name != "until"} for one in values]
+    if connection.execute(_MOVING[kind], values).rowcount < len(moves):
+        raise _conflict(connection, kind, moves)
+    table = _TABLES[kind]
     for move in moves:
-        if move.id not in found or found[move.id] != move.before:
-            raise AnabranchError(
-                "POSITION_CONFLICT",
-                place=f"step of {move.kind} number {move.id}",
-                need=f"bucket {move.before}, where the step began",
-                got=f"bucket {found[move.id]}" if move.id in found else "one that was dropped",
-                next_step="Advance again; nothing was committed.",
-            )
         if move.dropped:
             here = table.c.id == move.id
             said = connection.execute(sa.select(table.c.definition).where(here)).scalar_one()
             more = {**said, "dropped": said.get("dropped", 0) + move.dropped}
             connection.execute(table.update().where(here).values(definition=more))
-    values = [{"its_id": move.id, "after": move.after, "until": move.released} for move in moves]
-    connection.execute(_MOVED[kind], values)
+
+
+def _conflict(connection: sa.Connection, kind: str, moves: Sequence[Move]) -> AnabranchError:
+    """What is not where the step found it. The others have been moved by now, to be moved back."""
+    table = _TABLES[kind]
+    rows = connection.execute(sa.select(table.c.id, table.c.bucket).where(table.c.id.in_([m.id for m in moves])))
+    found = {row.id: row.bucket for row in rows}
+    move = next((m for m in moves if m.id not in found or found[m.id] != m.after), moves[0])
+    return AnabranchError(
+        "POSITION_CONFLICT",
+        place=f"step of {kind} number {move.id}",
+        need=f"bucket {move.before}, where the step began",
+        got=f"bucket {found[move.id]}" if move.id in found else "one that was dropped",
+        next_step="Advance again; nothing was committed.",
+    )
