@@ -116,6 +116,39 @@ def test_a_step_from_the_wrong_bucket_commits_nothing(log: Log, query: Query) ->
     assert len(log.headers(query.derived)) == 1
 
 
+def test_a_step_of_many_is_the_same_as_steps_of_one(log: Log, query: Query) -> None:
+    """Several buckets of two queries at once; a reader that reads a stream twice has come as far as it says last."""
+    log.register.create_queries([NewQuery(make_spec("another"), {})])
+    another = next(q for q in log.register.queries() if q.name == "another")
+    lease = log.leases.acquire()
+
+    def runs(*buckets: int) -> list[Output]:
+        streams = (query.derived.id, another.stream_id)
+        drafts = [RunDraft(RunKind.ROWS, bucket=b, stime=b * 10, progress=b) for b in buckets]
+        return [Output(stream, draft) for draft in drafts for stream in streams]
+
+    def commit(before: tuple[int | None, int | None], after: int, end: int, *buckets: int) -> None:
+        ids = (query.id, another.id)
+        moves = [Move("query", n, b, after, released=after) for n, b in zip(ids, before, strict=True)]
+        readings = [Reading(query.base.id, reader, at) for reader in ("q", "a") for at in (1, end)]
+        log.register.commit_step(lease, moves, readings, runs(*buckets))
+
+    commit((None, None), 3, 2, 1, 2, 3)
+    commit((3, 3), 4, 3, 4)
+    for name in ("derived", "another"):
+        headers = log.headers(log.stream(name))
+        assert [(h.position, h.run_id.sequence, h.bucket, h.progress) for h in headers] == [
+            (n, n, n, n) for n in range(1, 5)
+        ]
+        assert (log.stream(name).runs, log.stream(name).progress) == (4, 4)
+    assert [(p.name, p.position) for p in log.positions_of(query.base)] == [("a", 3), ("q", 3)]
+    with pytest.raises(AnabranchError) as caught:
+        commit((4, 3), 5, 3, 5)
+    assert caught.value.id == "POSITION_CONFLICT"
+    assert (caught.value.place, caught.value.got) == (f"step of query number {another.id}", "bucket 4")
+    assert [q.bucket for q in log.register.queries()] == [4, 4]
+
+
 def test_a_failure_in_a_step_undoes_all_of_it(log: Log, query: Query) -> None:
     lease = log.leases.acquire()
     draft = RunDraft(RunKind.ROWS, bucket=1, stime=1)

@@ -164,7 +164,7 @@ class Rereading(ABC):
     def _again(self, leaves: Leaves, stage: LiveQuery, bucket: int, times: Sequence[Interval]) -> Relation:
         """What a stage had said by the end of a bucket, computed again."""
         step = self.step
-        self._read += SMALL  # or fewer
+        self._read += SMALL  # how many there are is not known: too many for one task
         version = Version(bucket, step.progress_at(stage.sources, bucket))
         answer = recomputed(
             step.log, step.live, leaves, stage, version, times, lambda box: step.fresh_segments(stage, box)
