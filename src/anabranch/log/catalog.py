@@ -24,7 +24,7 @@ from anabranch.log import tables
 from anabranch.log.timing import timed
 from anabranch.model.errors import AnabranchError
 
-FORMAT = 4
+FORMAT = 5
 SQLITE_FILE = "catalog.sqlite"
 IDENTITY_FILE = "anabranch.json"
 _BUSY_SECONDS = 60

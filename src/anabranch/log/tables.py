@@ -98,6 +98,8 @@ runs = Table(
     UniqueConstraint("stream_id", "entry_point", "sequence", name="runs_identity"),
 )
 
+Index("runs_by_bucket", runs.c.stream_id, runs.c.bucket)
+
 # Stretches of event time and of positions of which retention has removed rows, inclusive.
 trimmed = Table(
     "trimmed",
