@@ -3,14 +3,23 @@
 In-order processing buffers rows and releases them, sorted, once progress has reached them; a row that
 comes below progress is the one that it would drop. Nothing else here buffers: the figure's output is
 what progress alone determines. Times are in seconds.
+
+On Spark the buffer is `ORDER BY EVENT TIME`. Its instants are microseconds, and a row is passed when progress is
+after it, so that rows of one instant come out together; the figures' clock ticks in seconds and passes a row
+with its own tick. One microsecond more of progress makes the two the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC
+
 import pytest
 
+import anabranch as ab
 from anabranch.log.log import Log
 from anabranch.model.progress import Progress
+from anabranch.model.time import to_datetime
 from tests.conftest import SECOND, START_US, make_spec, rows_at
 
 # Row 7 reads 4 in the copied text of the paper; its prose and the buffer show that it is 1.
@@ -104,3 +113,51 @@ def test_fig_2_in_the_log(log: Log) -> None:
     assert seconds == [1, 2, 3, 4, 5, 5, 6, 7, 9]
     assert late == ["2"], "only (x, 5) comes after its time"
     assert log.stream(stream.name).rows == 14
+
+
+def sorted_stream(engine: ab.Engine, clauses: str) -> ab.Stream:
+    engine.sql(f"CREATE STREAM s (name STRING, ts TIMESTAMP) EVENT TIME ts {clauses}")
+    engine.sql("CREATE STREAM sorted AS SELECT name, ts FROM s ORDER BY EVENT TIME")
+    return engine.stream("s")
+
+
+def put(stream: ab.Stream, rows: Sequence[tuple[str, int]], source: str | None = None) -> None:
+    stream.append([{"name": name, "ts": to_datetime(START_US + t * SECOND)} for name, t in rows], source=source)
+
+
+def released(engine: ab.Engine) -> dict[int, list[tuple[str, int]]]:
+    """What came out, by the bucket that released it, in order."""
+    found: dict[int, list[tuple[str, int]]] = {}
+    for row in engine.changes("sorted").orderBy("_bucket", "_ordinal").collect():
+        assert row._change_type == "insert"
+        seconds = (row.ts.replace(tzinfo=UTC) - to_datetime(START_US)).total_seconds()
+        found.setdefault(row._bucket, []).append((row.name, int(seconds)))
+    return found
+
+
+def test_fig_1_on_spark(engine: ab.Engine) -> None:
+    """Row by row what the figure puts out; the row that it drops comes out at once, in its own bucket."""
+    stream = sorted_stream(engine, "SLACK '2999999 microseconds'")
+    for number, time in enumerate(FIG_1_INPUT, 1):
+        put(stream, [(str(number), time)])
+        engine.advance()
+    expected = {**FIG_1_OUTPUT, **{number: [time] for number, time in FIG_1_DROPPED.items()}}
+    assert {bucket: [t for _, t in rows] for bucket, rows in released(engine).items()} == expected
+
+
+def test_fig_2_on_spark(engine: ab.Engine) -> None:
+    """The same with two sources of which one falls silent; what comes too late after the lull comes out at once."""
+    stream = sorted_stream(engine, "DRIFT '2 seconds'")
+    for first, second, _ in FIG_2:
+        for source, rows in (("1", first), ("2", second)):
+            if rows:
+                put(stream, rows, source)
+                stream.punctuate(to_datetime(START_US + rows[-1][1] * SECOND + 1), source)
+        engine.advance()
+    found = released(engine)
+    for number, (_, _, output) in enumerate(FIG_2, 1):
+        names = [name for name, _ in found.get(number, [])]
+        in_time = [(time, name) for name, time in found.get(number, []) if name not in FIG_2_DROPPED]
+        assert [time for time, _ in in_time] == sorted(time for time, _ in in_time), f"row {number}"
+        assert sorted(name for _, name in in_time) == sorted(output), f"row {number}"
+        assert [name for name in names if name in FIG_2_DROPPED] == (FIG_2_DROPPED if number == 8 else [])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anabranch as ab
 from anabranch.diagram.boxes.aggregate import Aggregate
+from anabranch.diagram.boxes.filter import Filter
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.model.progress import Progress
@@ -105,16 +107,46 @@ def test_figure_4_the_figures_own_partials(engine: ab.Engine) -> None:
     assert counted(engine, "fifteen") == [(16, 15)]
 
 
-@pytest.mark.parametrize("order", list(permutations(range(4)))[::6])
-def test_figure_4_any_other_cut_and_order(engine: ab.Engine, order: tuple[int, ...]) -> None:
+CUTS = range(6)
+
+
+def cut_figure_4(seed: int) -> list[tuple[list[int], int | None]]:
+    """The figure's rows in another order and cut, each part a bucket, with the control tuples 5 and 10 among them."""
+    chance = np.random.default_rng(seed)
+    rows = chance.permutation(DATA).tolist()
+    ends = sorted(chance.choice(range(1, len(rows)), size=4, replace=False).tolist())
+    parts = [rows[a:b] for a, b in itertools.pairwise([0, *ends, len(rows)])]
+    five, ten = sorted(chance.choice(len(parts) - 1, size=2, replace=False).tolist())
+    return [(part, {five: 5, ten: 10}.get(n)) for n, part in enumerate(parts)]
+
+
+def late_in_another_bucket(parts: list[tuple[list[int], int | None]]) -> int:
+    """How many rows come in a bucket after the one in which their window was closed."""
+    closed, late = 0, 0
+    for rows, control in parts:
+        late += sum(row < closed for row in rows)
+        closed = max(closed, control or 0)
+    return late
+
+
+def test_the_cuts_of_figure_4_have_late_rows_in_other_buckets() -> None:
+    assert all(late_in_another_bucket(cut_figure_4(seed)) >= 3 for seed in CUTS)
+
+
+@pytest.mark.parametrize("seed", CUTS)
+def test_figure_4_any_other_cut_and_order(engine: ab.Engine, seed: int) -> None:
     stream = five_and_fifteen(engine)
-    for part in order:
-        stream.append(rows_of(DATA[part::4]))
-    engine.advance()
+    for rows, control in cut_figure_4(seed):
+        stream.append(rows_of(rows))
+        if control is not None:
+            stream.punctuate(at(control))
+        engine.advance()
     stream.punctuate(at(15))
     engine.advance()
     assert counted(engine, "five") == [(10, 5), (5, 10), (1, 15)]
     assert counted(engine, "fifteen") == [(16, 15)]
+    corrected = engine.changes("five").where("_change_type = 'update_postimage'").count()
+    assert corrected, "what was answered before all rows were there is corrected"
 
 
 @pytest.fixture
@@ -172,8 +204,19 @@ def test_figure_9_max_over_count_and_having_gather(engine: ab.Engine, impsns: ab
     engine.sql("""CREATE STREAM impsn_thresh AS (SELECT campaign, sum(c) c, cq_close(*) t
         FROM impsn_count <SLICES '5 min'> GROUP BY campaign HAVING sum(c) > 16)""")
     assert len(boxes(plan(engine, "impsn_max"), Aggregate)) == 1, "max over count gathers"
-    fill(impsns)
+    having, consolidated = (boxes(plan(engine, "impsn_thresh"), kind) for kind in (Filter, Consolidate))
+    assert consolidated, "sum over count reads partials"
+    assert all(box in list(having[0].walk()) for box in consolidated), "HAVING is decided above the gather point"
+    assert len(having) == 1
+    rows = [(u, u % 3, 10 * u, at(u / 10)) for u in range(60)]
+    for part in (rows[::2], rows[1::2]):  # every minute's rows in both runs, and each run in a bucket of its own
+        impsns.append(part)
+        engine.advance()
+    impsns.punctuate(at(30))
     engine.advance()
+    apart = [[sum(u // 10 == minute and u % 3 == c for u, *_ in part) for c in range(3)]
+             for part in (rows[::2], rows[1::2]) for minute in range(6)]  # fmt: skip
+    assert max(max(counts) for counts in apart) < 4, "a max over partial counts would be another one"
     assert [row.m for row in engine.table("impsn_max").orderBy("t").collect()] == [4] * 6
     counts = {c: len(range(c, 50, 3)) for c in range(3)}
     rows = engine.table("impsn_thresh").where("t = '2026-01-01 00:05:00'").collect()

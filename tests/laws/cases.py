@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.log.reduction import FAN
+
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SCHEMA = "k STRING, n INT, b BIGINT, d DOUBLE, x DECIMAL(12, 2), ts TIMESTAMP"
 END = START + timedelta(days=40)
 _COLUMNS = ("k", "n", "b", "d", "x", "ts")
 
-# What a call is in our SQL, and in Spark's own; most are the same. Doubles are compared to 1e-9, but sums of them
-# are compared with `math.fsum` to the bit: the oracle brings the values, and says what is to be made of them.
+# What a call is in our SQL, and in Spark's own; most are the same. Doubles are compared to 1e-9, but sums of them, and
+# averages, to the bit with `math.fsum`: the oracle brings the values, and says what is to be made of them.
 _CALLS = (
     ("count(*)", None),
     ("count(n)", None),
@@ -48,6 +50,9 @@ _CALLS = (
     ("count(*) FILTER (WHERE d > 0)", None),
     ("sum(n * 2L + length(coalesce(k, '')))", None),
 )
+# What can be summed again without an overflow in these cases; sums of doubles are compared to the bit.
+_SUMMED = {"count(*)": False, "count(n)": False, "count(DISTINCT k)": False, "sum(n)": False, "avg(n)": True,
+           "min(n)": False, "sum(x)": False, "count_if(n > 0)": False}  # fmt: skip
 _WINDOWS = (("1 minute", None), ("5 minutes", None), ("15 minutes", "5 minutes"), ("6 minutes", "4 minutes"),
             ("1 hour", "10 minutes"))  # fmt: skip
 _KEYS = ((), ("k",), ("k", "n % 3"), ("upper(k)",))
@@ -79,6 +84,7 @@ class Action:
 class Case:
     seed: int
     slack: int
+    drift: int | None
     queries: list[CaseQuery]
     actions: list[Action]
     traits: set[str] = field(default_factory=set)
@@ -92,13 +98,19 @@ def draw_case(seed: int, *, kills: bool = True) -> Case:
     chance = np.random.default_rng(seed)
     queries = [_query(chance, number) for number in range(int(chance.integers(1, 3)))]
     rows = _rows(chance, int(chance.integers(20, 120)))
-    case = Case(seed, int(chance.choice([0, 30, 600])), queries, _actions(chance, rows, kills and seed % 7 == 3))
+    slack, drift = int(chance.choice([0, 30, 600])), _pick(chance, [None, None, 60, 1800])
+    actions = _many_runs(chance, rows) if seed % 5 == 1 else _actions(chance, rows, kills and seed % 7 == 3)
+    case = Case(seed, slack, drift, queries, actions)
     case.traits = {trait for query in queries for trait in query.kind} | _traits(case)
     return case
 
 
 def _traits(case: Case) -> set[str]:
     traits = {action.do for action in case.actions if action.do in ("abort", "kill", "speculate")}
+    if case.drift is not None:
+        traits.add("drift")
+    if sum(action.do == "advance" for action in case.actions) > FAN:
+        traits.add("reduced")
     keys = [row[0] for row in case.committed]
     if None in keys and any("null keys" in query.kind for query in case.queries):
         traits.add("null keys")
@@ -166,8 +178,17 @@ def _actions(chance: np.random.Generator, rows: list[tuple[Any, ...]], kill: boo
     return actions
 
 
+def _many_runs(chance: np.random.Generator, rows: list[tuple[Any, ...]]) -> list[Action]:
+    """More runs than the reducer takes at a time, each in a step of its own, most of them out of order."""
+    parts = [tuple(rows[n :: FAN + 3]) for n in chance.permutation(FAN + 3).tolist()]
+    actions = []
+    for part in parts:
+        actions += [Action("append", part, _pick(chance, [None, "one", "two"])), Action("advance")]
+    return actions
+
+
 def _query(chance: np.random.Generator, number: int) -> CaseQuery:
-    shape = _pick(chance, ["plain", "plain", "stacked", "running", "linear"])
+    shape = _pick(chance, ["plain", "plain", "stacked", "stacked", "running", "linear"])
     name = f"q{number}"
     options = _pick(chance, ["", "", " REVISE EVERY 2 BUCKETS", " ARCHIVE INTO q_archive"])
     options = options.replace("q_archive", f"q{number}_archive")
@@ -182,8 +203,8 @@ def _query(chance: np.random.Generator, number: int) -> CaseQuery:
     if running:
         kind |= {"running"}
     if shape == "stacked":
-        inner, oracle = _stacked(chance, inner, oracle)
-        kind |= {"stacked"}
+        inner, oracle, exact = _stacked(chance, inner, oracle)
+        kind |= {"stacked"} | ({"sum over"} if "sum(c0)" in inner else set())
     return CaseQuery(name, f"CREATE STREAM {name} AS {inner}{options}", oracle, exact, frozenset(kind))
 
 
@@ -193,6 +214,9 @@ def _aggregate(
     keys = _pick(chance, list(_KEYS))
     known = [call for call in _CALLS if not (plain and (call[1] or "").startswith("collect"))]
     picked = sorted(set(chance.integers(0, len(known), size=int(chance.integers(1, 5))).tolist()))
+    if plain:  # what comes first may be summed by the query above
+        first = _pick(chance, [n for n, (call, _) in enumerate(known) if call in _SUMMED])
+        picked = [first, *(n for n in picked if n > first)]
     where = _pick(chance, list(_FILTERS))
     condition = None if plain else _pick(chance, [None, None, "count(*) > 1", "sum(n) > 0"])
     exact = []
@@ -226,13 +250,17 @@ def _aggregate(
     return text, oracle, tuple(exact), kind
 
 
-def _stacked(chance: np.random.Generator, inner: str, oracle: str) -> tuple[str, str]:
+def _stacked(chance: np.random.Generator, inner: str, oracle: str) -> tuple[str, str, tuple[tuple[int, str], ...]]:
     """An aggregate over an aggregate: legal over partials, or a gather point."""
     size, advance = _pick(chance, [("5 minutes", None), ("30 minutes", None), ("30 minutes", "15 minutes")])
-    call = _pick(chance, ["count(*)", "max(c0)", "min(t)", "count(DISTINCT c0)"])
+    first = inner[: inner.index(" AS c0")].removeprefix("SELECT ").split(", ")[-1]
+    legal = ["count(*)", "max(c0)", "min(t)", "count(DISTINCT c0)"]
+    call = "sum(c0)" if chance.random() < 0.6 else _pick(chance, legal)
     over = f"<SLICES '{size}'>" if advance is None else f"<VISIBLE '{size}' ADVANCE '{advance}'>"
     slide = f", '{advance}'" if advance else ""
     ours = f"SELECT {call} AS a, cq_close(*) AS t FROM ({inner}) {over} AS i"
     when = "t - INTERVAL '0.000001' SECOND"
-    batch = f"SELECT {call} AS a, window.end AS t FROM ({oracle}) AS i GROUP BY window({when}, '{size}'{slide})"
-    return ours, batch
+    doubles = call == "sum(c0)" and _SUMMED[first]
+    theirs = "collect_list(c0)" if doubles else call
+    batch = f"SELECT {theirs} AS a, window.end AS t FROM ({oracle}) AS i GROUP BY window({when}, '{size}'{slide})"
+    return ours, batch, ((0, "sum"),) if doubles else ()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ KILL_POINTS = ("parallel", "serial", "commit", "committed")
 
 
 def open_case(engine: ab.Engine, case: Case) -> ab.Stream:
-    engine.sql(f"CREATE STREAM s ({SCHEMA}) EVENT TIME ts SLACK '{case.slack} seconds'")
+    drift = "" if case.drift is None else f" DRIFT '{case.drift} seconds'"
+    engine.sql(f"CREATE STREAM s ({SCHEMA}) EVENT TIME ts SLACK '{case.slack} seconds'{drift}")
     for query in case.queries:
         engine.sql(query.ours)
     return engine.stream("s")
@@ -131,17 +133,21 @@ def table(engine: ab.Engine, name: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in engine.table(name).collect()]
 
 
-def assert_same(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]], what: str) -> None:
-    """The same rows, in any order; doubles to 1e-9."""
+def assert_same(
+    ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]], what: str, exact: Collection[int] = ()
+) -> None:
+    """The same rows, in any order; doubles to 1e-9, those of some columns to the bit."""
     left, right = sorted(ours, key=_order), sorted(theirs, key=_order)
     assert len(left) == len(right), f"{what}: {len(left)} rows instead of {len(right)}\n{left[:5]}\n{right[:5]}"
     for a, b in zip(left, right, strict=True):
-        assert all(_same(x, y) for x, y in zip(a, b, strict=True)), f"{what}: {a} instead of {b}"
+        same = (_same(x, y, to_the_bit=n in exact) for n, (x, y) in enumerate(zip(a, b, strict=True)))
+        assert all(same), f"{what}: {a} instead of {b}"
 
 
-def _same(x: Any, y: Any) -> bool:
+def _same(x: Any, y: Any, *, to_the_bit: bool) -> bool:
     if isinstance(x, float) and isinstance(y, float):
-        return (math.isnan(x) and math.isnan(y)) or x == y or math.isclose(x, y, rel_tol=1e-9)
+        near = not to_the_bit and math.isclose(x, y, rel_tol=1e-9)
+        return (math.isnan(x) and math.isnan(y)) or x == y or near
     return x == y
 
 
@@ -174,6 +180,14 @@ def assert_replays(engine: ab.Engine, name: str) -> None:
 
 def _exact(value: Any) -> Any:
     return value.hex() if isinstance(value, float) and not math.isnan(value) else value
+
+
+def assert_reduced(engine: ab.Engine, query: CaseQuery) -> None:
+    """The reducer has been at work on the partial results of a query, if it keeps any."""
+    live = Live(engine._log)
+    for store in live.stores_of(live.queries[query.name]):
+        levels = {(run.cause or {}).get("level", 0) for run in engine._log.headers(live.state(store.stored.stream_id))}
+        assert max(levels, default=1) > 0, f"{query.ours}: runs of {levels}"
 
 
 def said(engine: ab.Engine, name: str) -> bytes:

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.proof
 
 def tell(engine: ab.Engine) -> None:
     """Late rows, an aborted unit that was answered before it ended, and a step after each."""
-    stream = open_case(engine, Case(0, 0, [QUERY], list(STORY)))
+    stream = open_case(engine, Case(0, 0, None, [QUERY], list(STORY)))
     for action in STORY:
         if action.do == "append":
             stream.append(list(action.rows))
@@ -65,7 +65,7 @@ def tell(engine: ab.Engine) -> None:
 
 def the_table_is_the_batch_answer(engine: ab.Engine) -> None:
     committed = [*STORY, Action("append", (row(3.5),))]
-    case = Case(0, 0, [QUERY], committed)
+    case = Case(0, 0, None, [QUERY], committed)
     closed = [r for r in oracle(engine, case, QUERY) if r[3] <= row(12)[5].replace(tzinfo=None)]
     assert_same(table(engine, "q"), closed, "the table")
 

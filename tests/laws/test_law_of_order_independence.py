@@ -20,10 +20,10 @@ import pytest
 import anabranch as ab
 from anabranch.engine import kept, kernel, saying
 from tests.laws.cases import draw_case
-from tests.laws.play import assert_replays, assert_same, meant, oracle, play, said, table
+from tests.laws.play import assert_reduced, assert_replays, assert_same, meant, oracle, play, said, table
 
 FIRST, IN_TEST, IN_PROOF = 1000, 20, 60
-WANTED = ("late rows", "abort", "kill", "null keys", "sliding", "stacked", "running")
+WANTED = ("late rows", "abort", "kill", "null keys", "sliding", "stacked", "running", "sum over", "drift", "reduced")
 
 
 def check_case(seed: int, place: Path) -> set[str]:
@@ -32,9 +32,11 @@ def check_case(seed: int, place: Path) -> set[str]:
         play(engine, case)
         for query in case.queries:
             ours, what = table(engine, query.name), f"case {seed} (--cases {seed}:1), {query.ours}"
-            assert_same(ours, oracle(engine, case, query), what)
+            assert_same(ours, oracle(engine, case, query), what, [at for at, _ in query.exact])
             assert_same(ours, meant(engine, case, query), f"{what}, by the reference")
             assert_replays(engine, query.name)
+            if "reduced" in case.traits and "REVISE EVERY" not in query.ours:
+                assert_reduced(engine, query)
     return case.traits
 
 
