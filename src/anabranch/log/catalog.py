@@ -28,6 +28,8 @@ FORMAT = 5
 SQLITE_FILE = "catalog.sqlite"
 IDENTITY_FILE = "anabranch.json"
 _BUSY_SECONDS = 60
+# PostgreSQL's codes for a table, or a schema, that is not there.
+_NO_TABLE = ("42P01", "3F000")
 # Any number will do, as long as every version of the program uses the same one.
 _MIGRATION_LOCK = 0x616E6162
 # Alembic keeps its context in globals: one migration at a time in a process.
@@ -37,10 +39,14 @@ _MIGRATING = threading.Lock()
 class Catalog:
     """Connections to one warehouse's catalog, and the transactions on them."""
 
-    def __init__(self, root: Path, url: str | None = None) -> None:
+    def __init__(
+        self, root: Path, url: str | sa.URL | None = None, *, branch: str | None = None, durable: bool = True
+    ) -> None:
         self.root = root
         self.url = _normalise(url) if url else sa.URL.create("sqlite", database=str(root / SQLITE_FILE))
-        self.engine = _make_engine(self.url)
+        self.branch = branch  # what people call the branch whose catalog this is
+        self.engine = _make_engine(self.url, durable)
+        self.identity: dict[str, Any] = {}  # once it was prepared
         self._closed = False
         self.is_sqlite = self.engine.dialect.name == "sqlite"
 
@@ -90,11 +96,12 @@ class Catalog:
         with self._translated():
             identity = self._identity() if self.exists() else None
             if identity is None or identity["format"] < FORMAT:
-                self._migrate()
+                self.migrate()
                 identity = self._identity()
         assert identity is not None
         self._check_format(identity["format"])
         self._check_belongs(identity)
+        self.identity = identity
         return identity
 
     def _marked(self) -> dict[str, Any]:
@@ -146,7 +153,8 @@ class Catalog:
                 next_step="Upgrade Anabranch; nothing was changed.",
             )
 
-    def _migrate(self) -> None:
+    def migrate(self) -> None:
+        """Make the tables, or bring them to this version; a new catalog gives itself an identity."""
         # Alembic is needed once in the life of a warehouse: do not load it on every open.
         from alembic import command
         from alembic.config import Config
@@ -188,6 +196,8 @@ class Catalog:
                 got="one that was closed",
                 next_step="Connect again.",
             )
+        if self.branch is not None and self.is_sqlite and not os.path.exists(str(self.url.database)):
+            raise gone(self.branch)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -201,6 +211,8 @@ class Catalog:
         text = str(error.orig)
         if "disk is full" in text or "No space left" in text:
             return disk_full(self.place, "to commit", text)
+        if self.branch is not None and getattr(error.orig, "sqlstate", None) in _NO_TABLE:
+            return gone(self.branch)
         ours = isinstance(error, exc.IntegrityError | exc.ProgrammingError | exc.DataError | exc.NotSupportedError)
         if not ours:
             return AnabranchError(
@@ -228,6 +240,16 @@ def _write_durably(path: Path, text: str) -> None:
         os.close(directory)
 
 
+def gone(branch: str) -> AnabranchError:
+    return AnabranchError(
+        "BRANCH_GONE",
+        place=f"branch {branch}",
+        need="a branch that is there",
+        got="one that was dropped, has expired, or was silent for longer than its lease",
+        next_step="Fork another one; main has all that it had.",
+    )
+
+
 def disk_full(place: str, what: str, got: str) -> AnabranchError:
     return AnabranchError(
         "DISK_FULL",
@@ -238,7 +260,7 @@ def disk_full(place: str, what: str, got: str) -> AnabranchError:
     )
 
 
-def _normalise(url: str) -> sa.URL:
+def _normalise(url: str | sa.URL) -> sa.URL:
     try:
         parsed = sa.make_url(url)
     except exc.ArgumentError:
@@ -266,14 +288,14 @@ def _normalise(url: str) -> sa.URL:
     return parsed.set(drivername="postgresql+psycopg")
 
 
-def _make_engine(url: sa.URL) -> sa.Engine:
+def _make_engine(url: sa.URL, durable: bool) -> sa.Engine:
     if url.get_backend_name() != "sqlite":
         # A thread that waits, waits for the catalog's lock, never for a connection of the pool.
         engine = sa.create_engine(url, pool_pre_ping=True, max_overflow=-1)
         sa.event.listen(engine, "connect", _prepare_postgres)
         return engine
     engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, max_overflow=-1)
-    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "connect", _prepare_sqlite if durable else _prepare_passing)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -284,6 +306,12 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _prepare_passing(connection: sqlite3.Connection, record: object) -> None:
+    """Of a catalog that nobody wants after a power cut."""
+    _prepare_sqlite(connection, record)
+    connection.execute("PRAGMA synchronous=OFF")
 
 
 def _prepare_postgres(connection: Any, _record: object) -> None:

@@ -3,7 +3,8 @@
 There are two kinds. Orphans: files in the directory of an intent that has ended or lapsed, to which no
 header refers; their writer died, aborted, or tried a task twice. Released files: segments that the
 compactor replaced or that retention removed; they wait for a grace period, so that readers who planned
-before can finish. Files of open intents are never touched, so collecting while others write is safe.
+before can finish, and for the branches that were forked before they were released: these may read them. Files
+of open intents are never touched, so collecting while others write is safe.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import sqlalchemy as sa
 
 from anabranch.log import tables
 from anabranch.log.catalog import Catalog
+from anabranch.log.fork_order import RELEASE
 from anabranch.log.intents import LAPSED, OPEN, drop_overlay
 from anabranch.log.storage import Storage
 
 GRACE_US = 600_000_000
+NOT_HELD = 1 << 62
 _BATCH = 500
 
 
@@ -28,13 +31,16 @@ class Collected:
     lapsed_intents: int
     orphans: tuple[str, ...]
     released: tuple[str, ...]
+    branches: tuple[str, ...] = ()  # the names, or generations, of those that are gone
 
 
-def collect_garbage(catalog: Catalog, storage: Storage, now: int, grace_us: int = GRACE_US) -> Collected:
-    """Remove the garbage that there is at `now`."""
+def collect_garbage(
+    catalog: Catalog, storage: Storage, now: int, grace_us: int = GRACE_US, held_from: int = NOT_HELD
+) -> Collected:
+    """Remove the garbage that there is at `now`, but what was released at the order `held_from` or later."""
     lapsed = _lapse(catalog, now)
     orphans = _sweep(catalog, storage)
-    released = _remove_released(catalog, storage, now - grace_us)
+    released = _remove_released(catalog, storage, now - grace_us, held_from)
     return Collected(lapsed, tuple(orphans), tuple(released))
 
 
@@ -78,13 +84,14 @@ def _sweep(catalog: Catalog, storage: Storage) -> list[str]:
     return removed
 
 
-def _remove_released(catalog: Catalog, storage: Storage, before: int) -> list[str]:
+def _remove_released(catalog: Catalog, storage: Storage, before: int, held_from: int) -> list[str]:
     garbage = tables.garbage
+    free = (garbage.c.released_at <= before) & (garbage.c.released_order < held_from)
     removed: list[str] = []
     while True:
         with catalog.read() as connection:
             paths = connection.execute(
-                sa.select(garbage.c.path).where(garbage.c.released_at <= before).order_by(garbage.c.path).limit(_BATCH)
+                sa.select(garbage.c.path).where(free).order_by(garbage.c.path).limit(_BATCH)
             ).scalars().all()  # fmt: skip
         if not paths:
             return removed
@@ -109,4 +116,4 @@ def _forget_empty(connection: sa.Connection, storage: Storage, directories: set[
 def release_files(connection: sa.Connection, paths: list[str], now: int) -> None:
     """Give files of removed segments to the collector."""
     if paths:
-        connection.execute(tables.garbage.insert(), [{"path": path, "released_at": now} for path in paths])
+        connection.execute(RELEASE, [{"path": path, "released_at": now} for path in paths])

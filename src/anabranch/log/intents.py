@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
+from anabranch.log.fork_order import RELEASE
 from anabranch.model.errors import AnabranchError
 
 LEASE_US = 60_000_000
@@ -248,7 +249,7 @@ def drop_overlay(connection: sa.Connection, *intent_ids: str) -> None:
     )
     released = [{"path": path, "released_at": 0} for path in connection.execute(derived).scalars()]
     if released:
-        connection.execute(tables.garbage.insert(), released)
+        connection.execute(RELEASE, released)
     connection.execute(segments.delete().where(segments.c.overlay_id.in_(items)))
     connection.execute(overlay.delete().where(overlay.c.id.in_(items)))
 

@@ -1,4 +1,4 @@
-"""The log of a warehouse: all its connection points, opened by one process.
+"""The log of a warehouse, or of a branch of it: all its connection points, opened by one process.
 
 This is the whole of the durable side, without Spark. Call order: open a `Log`; create or look up
 streams; append through units of work, or plan reads; close it. Any number of processes may have the
@@ -7,9 +7,8 @@ same warehouse open, and any number of threads may share one `Log`.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,9 +16,11 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from anabranch.log import buckets, compaction, gc, overlays, positions, queries, register, retention, tables, views
+from anabranch.log.branches import Branch, Branches, check_branch_name
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock, system_clock
 from anabranch.log.commit import commit_run
+from anabranch.log.fork import fork
 from anabranch.log.headers import header_from
 from anabranch.log.intents import LEASE_US, Intent, Intents
 from anabranch.log.leases import Leases
@@ -28,70 +29,14 @@ from anabranch.log.reading import ReadPlan, ReadRange, plan_read, plan_times
 from anabranch.log.references import verify
 from anabranch.log.segments import SegmentLayout
 from anabranch.log.sinks import SinkRegister
-from anabranch.log.storage import Storage, no_space_is_an_error, warehouse_root
+from anabranch.log.storage import Storage, make_root, warehouse_root
+from anabranch.log.stream_state import STREAMS, state_from
+from anabranch.log.stream_state import StreamState as StreamState
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, RunDraft, RunHeader, RunId, RunKind, Segment, check_run_id, check_source
 from anabranch.model.stream import StreamSpec
 from anabranch.model.time import instant_text
-
-
-@dataclass(frozen=True)
-class StreamState:
-    """A stream as the catalog had it at one moment."""
-
-    id: int
-    spec: StreamSpec
-    last_position: int
-    progress: int | None
-    runs: int
-    rows: int  # ever committed
-    trimmed: int  # of those, removed by retention
-    quarantined: int
-    size: int
-    event_min: int | None
-    event_max: int | None
-    sources: int
-    role: str = buckets.BASE
-    first_revision: int | None = None
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    def revised_by(self, position: int) -> bool:
-        """Whether anything but insertions may have come up to a position."""
-        return self.first_revision is not None and self.first_revision <= position
-
-
-# A stream with all that its state tells.
-_STREAMS = sa.select(
-    tables.streams,
-    sa.select(sa.func.count())
-    .select_from(tables.sources)
-    .where(tables.sources.c.stream_id == tables.streams.c.id)
-    .scalar_subquery()
-    .label("sources"),
-)
-
-
-def _state(row: Any) -> StreamState:
-    return StreamState(
-        id=row.id,
-        spec=StreamSpec.from_json(row.spec),
-        last_position=row.last_position,
-        progress=row.progress,
-        runs=row.runs,
-        rows=row.rows,
-        trimmed=row.trimmed,
-        quarantined=row.quarantined,
-        size=row.size,
-        event_min=row.event_min,
-        event_max=row.event_max,
-        sources=row.sources,
-        role=row.role,
-        first_revision=row.first_revision,
-    )
 
 
 class Log:
@@ -105,23 +50,62 @@ class Log:
         create: bool = True,
         clock: Clock = system_clock,
         lease_us: int = LEASE_US,
+        branch: str | Branch | None = None,
+        branches: Branches | None = None,
     ) -> None:
         self.root = warehouse_root(warehouse)
         self.clock = clock
-        if create:
-            with no_space_is_an_error(str(self.root)):
-                _make_root(self.root)
-        self.catalog = Catalog(self.root, catalog)
-        identity = self.catalog.prepare(create)
-        self.id: str = identity["id"]
-        self.entry_point: str = identity["entry_point"]
-        self.storage = Storage(self.root)
+        if create and branch is None:
+            make_root(self.root)
+        # The register of branches is in main's catalog; a log that is forked from another shares that one's.
+        self._shares = branches is not None
+        self.branches = branches or self._open_main(catalog, create and branch is None, lease_us)
+        self.branch = self.branches.find(branch) if isinstance(branch, str) else branch
+        self.catalog = self.branches.main
+        if self.branch is not None:
+            self.catalog = self.branch.catalog(self.branches.main)
+            self.catalog.prepare(False)
+        self.id: str = self.catalog.identity["id"]
+        self.entry_point: str = self.catalog.identity["entry_point"]
+        self.storage = Storage(self.root, self.generation)
         self.intents = Intents(self.catalog, clock, lease_us)
         self.leases = Leases(self.catalog, clock)
         self.register = register.Register(self.catalog, clock)
         self.overlays = overlays.Overlays(self.catalog, clock)
         self.moments = Moments(self.catalog)
         self.sinks = SinkRegister(self.catalog)
+
+    def _open_main(self, catalog: str | None, create: bool, lease_us: int) -> Branches:
+        main = Catalog(self.root, catalog)
+        main.prepare(create)
+        return Branches(main, self.clock, lease_us)
+
+    @property
+    def generation(self) -> str | None:
+        """Of the branch that this is; None: main."""
+        return None if self.branch is None else self.branch.generation
+
+    def fork(self, name: str | None = None, lifetime_us: int | None = None, *, published: bool = False) -> Log:
+        """A branch of this, opened. An unnamed one ends when it is closed, or with this process."""
+        if name is not None:
+            check_branch_name(name)
+        branch = fork(self.catalog, self.branches, self.generation, name, lifetime_us, published=published)
+        return self.open_branch(branch)
+
+    def open_branch(self, branch: Branch) -> Log:
+        """A branch, opened beside this; to be closed before."""
+        return Log(self.root, clock=self.clock, lease_us=self.intents.lease_us, branch=branch, branches=self.branches)
+
+    def require_main(self, what: str) -> None:
+        """Refuse what never runs on a branch."""
+        if self.branch is not None:
+            raise AnabranchError(
+                "ON_BRANCH",
+                place=f"branch {self.branch.label}",
+                need="main",
+                got=what,
+                next_step="Ask for it on main; on a branch, append rows and read tables and changes.",
+            )
 
     # Streams.
 
@@ -140,11 +124,11 @@ class Log:
 
     def stream(self, name: str) -> StreamState:
         with self.catalog.read() as connection:
-            return _state(self._row(connection, name))
+            return state_from(self._row(connection, name))
 
     def stream_by_id(self, stream_id: int) -> StreamState:
         with self.catalog.read() as connection:
-            row = connection.execute(_STREAMS.where(tables.streams.c.id == stream_id)).first()
+            row = connection.execute(STREAMS.where(tables.streams.c.id == stream_id)).first()
         if row is None:
             raise AnabranchError(
                 "POSITION_CONFLICT",
@@ -153,20 +137,20 @@ class Log:
                 got="one that was dropped meanwhile",
                 next_step="Try again.",
             )
-        return _state(row)
+        return state_from(row)
 
     def streams_by_id(self, stream_ids: Sequence[int]) -> list[StreamState]:
         """Those of some streams that are still there."""
         with self.catalog.read() as connection:
-            found = connection.execute(_STREAMS.where(tables.streams.c.id.in_(stream_ids))).all()
-        return [_state(row) for row in found]
+            found = connection.execute(STREAMS.where(tables.streams.c.id.in_(stream_ids))).all()
+        return [state_from(row) for row in found]
 
     def streams(self) -> list[StreamState]:
         """Base and derived streams; the partial results behind them are nobody's to read."""
         with self.catalog.read() as connection:
             shown = tables.streams.c.role.in_([buckets.BASE, queries.DERIVED])
-            rows = connection.execute(_STREAMS.where(shown).order_by(tables.streams.c.name)).all()
-        return [_state(row) for row in rows]
+            rows = connection.execute(STREAMS.where(shown).order_by(tables.streams.c.name)).all()
+        return [state_from(row) for row in rows]
 
     def drop_stream(self, name: str) -> None:
         """Forget a stream and its rows. Refused while a query, subscription or view reads it."""
@@ -180,7 +164,7 @@ class Log:
             register.delete_stream(connection, row.id, self.clock())
 
     def _row(self, connection: sa.Connection, name: str) -> Any:
-        row = connection.execute(_STREAMS.where(tables.streams.c.name == name)).first()
+        row = connection.execute(STREAMS.where(tables.streams.c.name == name)).first()
         if row is None:
             shown = sa.select(tables.streams.c.name).where(tables.streams.c.role.in_([buckets.BASE, queries.DERIVED]))
             known = connection.execute(shown.order_by(tables.streams.c.name)).scalars().all()
@@ -331,7 +315,11 @@ class Log:
         return retention.retain(self.catalog, stream.id, self.clock())
 
     def collect_garbage(self, grace_us: int = gc.GRACE_US) -> gc.Collected:
-        return gc.collect_garbage(self.catalog, self.storage, self.clock(), grace_us)
+        """Remove what nobody will refer to any more; of main also the branches that have ended."""
+        gone = self.branches.collect() if self.branch is None else ()
+        held_from = self.branches.held_from(self.catalog, self.generation)
+        collected = gc.collect_garbage(self.catalog, self.storage, self.clock(), grace_us, held_from)
+        return replace(collected, branches=gone)
 
     def plan_compaction(self, stream: StreamState, **options: int) -> compaction.CompactionPlan:
         with self.catalog.read() as connection:
@@ -345,11 +333,17 @@ class Log:
             compaction.commit_compaction(connection, plan, written, intent_id, now)
 
     def close(self) -> None:
-        """End this process's intents and let the catalog go."""
+        """End this process's intents and let the catalog go; what was forked here without a name ends."""
         try:
             self.intents.close()
         finally:
-            self.catalog.close()
+            if self.branch is not None:
+                self.catalog.close()
+                if self._shares and self.branch.name is None:
+                    self.branches.leave(self.branch)
+            if not self._shares:
+                self.branches.close()
+                self.branches.main.close()
 
     def __enter__(self) -> Self:
         return self
@@ -369,21 +363,6 @@ def _require_base(stream: StreamState) -> None:
             got="a query, which says its own rows",
             next_step="Append to the streams that the query reads.",
         )
-
-
-def _make_root(root: Path) -> None:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise AnabranchError(
-            "BAD_ARGUMENT",
-            place=f"warehouse {root}",
-            need="a directory that can be made or written",
-            got=str(error),
-            next_step="Choose another path or change its permissions.",
-        ) from error
 
 
 def _require_same(new: StreamSpec, old: StreamSpec) -> None:

@@ -2,13 +2,15 @@
 
 Every writer puts its files into a directory of its own, named for its intent; no file is ever written
 twice or renamed. A file counts once a header in the catalog refers to it. The order is always: write,
-sync the file, sync the directory, then commit the header.
+sync the file, sync the directory, then commit the header. A branch writes, and removes, only below a directory
+of its own: whatever its catalog says of other files, it leaves them alone.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from anabranch.log.catalog import disk_full
 from anabranch.model.errors import AnabranchError
 
 DATA = "data"
+BRANCHES = "branches"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -52,16 +55,43 @@ def plain_path(text: str) -> str:
     return "/" + os.path.abspath(os.path.expanduser(text)).lstrip("/")
 
 
-class Storage:
-    """The segment files of one warehouse."""
+def make_root(root: Path) -> None:
+    """Make the directory of a warehouse if it is not there."""
+    try:
+        with no_space_is_an_error(str(root)):
+            root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=f"warehouse {root}",
+            need="a directory that can be made or written",
+            got=str(error),
+            next_step="Choose another path or change its permissions.",
+        ) from error
 
-    def __init__(self, root: Path) -> None:
+
+def home_of(generation: str) -> str:
+    """The directory of a branch, relative to the warehouse: its segments, and its catalog if that is a file."""
+    return f"{BRANCHES}/{generation}"
+
+
+class Storage:
+    """The segment files of one warehouse, or of a branch of it."""
+
+    def __init__(self, root: Path, generation: str | None = None) -> None:
         self.root = root
+        self._home = None if generation is None else f"{home_of(generation)}/"
         self._made: set[str] = set()
 
     def directory(self, stream_id: int, intent_id: str) -> str:
         """The directory of an intent, relative to the warehouse."""
-        return f"{DATA}/{stream_id}/{intent_id}"
+        return f"{self._home or ''}{DATA}/{stream_id}/{intent_id}"
+
+    def owns(self, relative: str) -> bool:
+        """Whether a path is ours to remove: a branch's below its own directory, main's outside of all those."""
+        if self._home is None:
+            return not relative.startswith(f"{BRANCHES}/")
+        return relative.startswith(self._home)
 
     def make_directory(self, relative: str) -> Path:
         """Make a writer's directory so that it survives a power cut."""
@@ -85,7 +115,9 @@ class Storage:
             return []
 
     def remove(self, relative: str) -> bool:
-        """Remove a file of ours; False when it was gone already."""
+        """Remove a file of ours; False when it was gone already, or is not ours."""
+        if not self.owns(relative):
+            return False
         try:
             os.unlink(self.root / relative)
         except FileNotFoundError:
@@ -93,7 +125,9 @@ class Storage:
         return True
 
     def remove_directory(self, relative: str) -> bool:
-        """Remove a directory if nothing is left in it; False if something is."""
+        """Remove a directory of ours if nothing is left in it; False if something is."""
+        if not self.owns(relative):
+            return False
         try:
             os.rmdir(self.root / relative)
         except FileNotFoundError:
@@ -101,6 +135,16 @@ class Storage:
         except OSError:
             return False
         return True
+
+
+def remove_home(root: Path, generation: str) -> None:
+    """Remove all that a branch has on disk; another process may be at it as well."""
+
+    def pass_over(_call: object, _path: str, info: tuple[type[BaseException], BaseException, object]) -> None:
+        if not isinstance(info[1], FileNotFoundError):
+            raise info[1]
+
+    shutil.rmtree(root / home_of(generation), onerror=pass_over)
 
 
 def sync_file(path: str) -> None:

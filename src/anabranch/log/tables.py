@@ -39,6 +39,10 @@ warehouse = Table(
     Column("format", Integer, nullable=False),
     Column("last_stime", BigInteger, nullable=False),
     Column("last_bucket", BigInteger, nullable=False),
+    # Counts forks: whatever is released is ordered with them by it, and never by a clock.
+    Column("fork_order", BigInteger, nullable=False, server_default="0"),
+    # Of a branch: the last bucket that is not its own, but that of what it was forked from. Null in main.
+    Column("parent_bucket", BigInteger),
 )
 
 streams = Table(
@@ -306,5 +310,24 @@ garbage = Table(
     metadata,
     Column("path", String, primary_key=True),
     Column("released_at", BigInteger, nullable=False),
+    # The catalog's count of forks then: branches that were forked up to it may read the file.
+    Column("released_order", BigInteger, nullable=False, server_default="0"),
 )
 Index("garbage_by_age", garbage.c.released_at)
+
+# Every branch that there is, also one of a branch, in the catalog of main: each row holds what its branch may read.
+branches = Table(
+    "branches",
+    metadata,
+    Column("generation", String, primary_key=True),
+    Column("name", String, unique=True),  # null: unnamed, or gone
+    Column("parent", String),  # a generation; null: main
+    Column("fork_order", BigInteger, nullable=False),
+    Column("schema_name", String),  # where its catalog is on PostgreSQL; null: a file below its own directory
+    Column("state", String, nullable=False),  # forking, live, ended
+    Column("holder", String, nullable=False),
+    Column("lease_until", BigInteger),  # of what ends with its process; null: stays without one
+    Column("expires_at", BigInteger),
+    Column("made_at", BigInteger, nullable=False),
+)
+Index("branches_by_parent", branches.c.parent, branches.c.fork_order)
