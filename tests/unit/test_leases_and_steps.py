@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 
+from anabranch.log.buckets import record_bucket
 from anabranch.log.commit import Output
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
 from anabranch.log.register import NewQuery, NewStore
 from anabranch.log.steps import Move, Reading
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunDraft, RunKind
+from anabranch.model.run import RunDraft, RunKind, Segment
+from anabranch.model.stream import StreamSpec
 from tests.conftest import SECOND, START_US, FakeClock, make_spec, rows_at
 
 
@@ -174,6 +176,40 @@ def test_a_bucket_takes_all_that_waits_and_is_stamped_by_it(log: Log, query: Que
     assert log.register.record_bucket(lease) is None, "nothing is waiting"
     (bounds,) = log.register.bounds_after(query.base.id, 0, 9)
     assert (bounds.start, bounds.end, bounds.progress) == (0, 3, START_US + 3 * SECOND)
+
+
+def test_a_derived_run_whose_progress_is_unknown_invents_none(log: Log, query: Query) -> None:
+    """Its own rows tell nothing of what is still to come: one side of a union may not have begun."""
+    lease = log.leases.acquire("one")
+
+    def run(number: int, progress: int | None, *seconds: float) -> None:
+        times = [START_US + int(second * SECOND) for second in seconds]
+        rows = tuple(Segment(f"{number}.parquet", 1, 1, time, time) for time in times)
+        draft = RunDraft(RunKind.ROWS, rows, bucket=number, stime=number, progress=progress)
+        move = Move("query", query.id, number - 1 or None, number)
+        log.register.commit_step(lease, [move], [], [Output(query.derived.id, draft)])
+
+    run(1, None, 50)
+    assert log.stream("derived").progress is None
+    run(2, START_US + 10 * SECOND, 60)
+    assert log.stream("derived").progress == START_US + 10 * SECOND
+    run(3, None, 70)
+    assert [h.progress for h in log.headers(query.derived)] == [None, *[START_US + 10 * SECOND] * 2]
+    assert log.stream("derived").sources == 0, "no marks"
+
+
+def test_a_table_shows_no_progress(log: Log) -> None:
+    spec = StreamSpec.table("prices", {"item": "STRING", "price": "INT"}, "item")
+    table = log.create_stream(spec)
+    with log.unit_of_work(table) as work:
+        work.append([{"item": "a", "price": 1, "since": "1970-01-01T00:00:00Z"}])
+    log.punctuate(table, START_US + 86_400 * 365 * SECOND)
+    state = log.stream("prices")
+    assert (state.progress, state.reached) == (None, START_US + 86_400 * 365 * SECOND)
+    assert {(h.progress, h.progress_before, h.mark) for h in log.headers(state)} == {(None, None, None)}
+    with log.catalog.write() as connection:
+        record_bucket(connection)
+    assert log.register.bounds_at(table.id, 1).progress == state.reached, "nobody waits for it"
 
 
 def test_progress_is_evaluated_once_for_a_whole_bucket(log: Log) -> None:

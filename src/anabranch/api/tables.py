@@ -1,8 +1,8 @@
 """Read: a table that Spark can read becomes a stream with a key, and is read again when it has changed.
 
-A table has no place in time. Its rows get the beginning of 1970 as their event time, in a column `since`, and its
-progress is far ahead, so that nobody waits for it. Reading it again changes what differs: rows that are new or
-otherwise replace those of their keys, rows that are gone are deleted, in one unit of work.
+A table has no place in time. Its rows get the beginning of 1970 as their event time, in a column `since`. So that
+nobody waits for it, its progress is far ahead; it is shown nowhere. Reading it again changes what differs: rows that
+are new or otherwise replace those of their keys, rows that are gone are deleted, in one unit of work.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from anabranch.engine.queries import Queries
 from anabranch.engine.relation import EXACT_JSON
 from anabranch.log.log import Log, StreamState
 from anabranch.model.errors import AnabranchError
-from anabranch.model.stream import StreamSpec
+from anabranch.model.stream import TABLE_TIME, StreamSpec
 
-SINCE = "since"
-_AHEAD = "36500 days"
+SINCE = TABLE_TIME
 _FAR = timedelta(days=36_000)
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -40,9 +39,7 @@ def table_spec(name: str, frame: DataFrame, key: Sequence[str] | str) -> StreamS
             next_step="Write CREATE TABLE name KEY (a, b) AS SELECT ..., or pass key=.",
         )  # fmt: skip
     columns = {field.name: field.dataType.simpleString() for field in frame.schema}
-    return StreamSpec.declare(
-        name, {**columns, SINCE: "TIMESTAMP"}, event_time=SINCE, key=key, earliest=_BEGINNING, ahead=_AHEAD
-    )
+    return StreamSpec.table(name, columns, key)
 
 
 def read_into(stream: Stream, frame: DataFrame, there: DataFrame, now: int) -> int:
@@ -70,9 +67,9 @@ def read_into(stream: Stream, frame: DataFrame, there: DataFrame, now: int) -> i
         work.replace(changed)
         work.delete(gone)
         header = work.commit()
-    today = datetime.fromtimestamp(now / 1e6, UTC)
-    if stream.progress is None or stream.progress < today:
-        stream.punctuate(today + _FAR)
+    reached = stream.state().reached
+    if reached is None or reached < now:
+        stream.punctuate(datetime.fromtimestamp(now / 1e6, UTC) + _FAR)
     return header.rows
 
 

@@ -31,7 +31,7 @@ def streams(warehouse: str, catalog: str | None, as_json: bool) -> None:
 
 
 def streams_table(found: list[StreamState], halted: Container[str] = ()) -> Any:
-    times = Times([t for s in found for t in (s.event_min, s.event_max, s.progress)])
+    times = Times([t for s in found if not s.spec.timeless for t in (s.event_min, s.event_max, s.progress)])
     columns: tuple[str, ...] = ("stream", "rows", "runs", "sources", "event time", "progress", "set aside", "size")
     rows = [
         (
@@ -39,7 +39,7 @@ def streams_table(found: list[StreamState], halted: Container[str] = ()) -> Any:
             count(state.rows - state.trimmed),
             count(state.runs),
             count(state.sources),
-            times.range(state.event_min, state.event_max),
+            "" if state.spec.timeless else times.range(state.event_min, state.event_max),
             times.text(state.progress),
             count(state.quarantined),
             size(state.size),

@@ -1,13 +1,18 @@
 """How progress passes through boxes (design of the two clocks: docs/concepts.md).
 
-Filter, Map and View pass it on, Union and Join take the minimum, a left outer Join less its band, an
-aggregate over windows gives the next unclosed close minus one microsecond, and a running one passes on
-what it has.
+Union and Join take the minimum of their inputs, and a left outer Join less its band, since a left row may wait
+that long for a partner. An Aggregate over windows gives the next unclosed close minus one microsecond, and
+Resample, whose windows end with an instant of its grid, the first instant not yet emitted. A Lookup goes by its
+stream alone: nobody waits for the table. Every other box passes on the progress of its input: Filter, Map,
+Sort, windows of rows, first rows, running aggregates.
+
+An input whose progress is unknown makes it unknown. What has no place in time, a table, is never waited
+for: its progress is far ahead, and neither it nor what reads nothing else shows any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from anabranch.diagram.boxes.aggregate import Aggregate
 from anabranch.diagram.boxes.box import Box
@@ -33,10 +38,21 @@ def progress_of(box: Box, streams: Mapping[str, int | None]) -> int | None:
 
 def progress_into(box: Box, streams: Mapping[str, int | None]) -> int | None:
     """The progress of what goes into a box: what closes its windows."""
-    inputs = box.inputs[:1] if isinstance(box, Lookup) else box.inputs  # nobody waits for the table
-    terms = [progress_of(part, streams) for part in inputs]
+    terms = [progress_of(part, streams) for part in _awaited(box)]
     known = [term for term in terms if term is not None]
     return min(known) if len(known) == len(terms) else None
+
+
+def _awaited(box: Box) -> tuple[Box, ...]:
+    """The inputs whose progress counts."""
+    return box.inputs[:1] if isinstance(box, Lookup) else box.inputs
+
+
+def is_timeless(box: Box, tables: Container[str]) -> bool:
+    """Whether nothing that a box waits for has a place in time, because it comes from tables."""
+    if isinstance(box, Source):
+        return box.stream in tables
+    return all(is_timeless(part, tables) for part in _awaited(box))
 
 
 def has_event_time(box: Box) -> bool:

@@ -23,7 +23,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.progress import progress_into, progress_of, sources_of
+from anabranch.diagram.progress import is_timeless, progress_into, progress_of, sources_of
 from anabranch.diagram.query import OnError
 from anabranch.diagram.stages import Leaf
 from anabranch.engine.abreast import abreast
@@ -255,6 +255,9 @@ class Step:
         return {name: self.live.progress_at(name, bucket) for name in sources}
 
     def progress(self, sources: Sequence[str], bucket: int, box: Box) -> int | None:
+        """The progress of what comes out of a box, as headers carry it."""
+        if is_timeless(box, {name for name in sources if self.live.stream(name).spec.timeless}):
+            return None
         return progress_of(box, self.progress_at(sources, bucket))
 
     def fresh(self, query: LiveQuery, box: Partials) -> list[Written]:

@@ -19,7 +19,7 @@ from anabranch.model.progress import evaluate
 from anabranch.model.run import RunKind
 from anabranch.model.stream import StreamSpec
 
-BASE = "base"
+BASE = tables.BASE
 
 
 @dataclass(frozen=True)

@@ -210,8 +210,8 @@ class _Stamps:
 
 
 def _progress(connection: sa.Connection, state: Any, draft: RunDraft) -> int | None:
-    """Progress with this run. A derived run brings its own; a base run moves the mark of its source."""
-    if draft.progress is not None:
+    """Progress with this run. A derived run brings its own, or none is known; a base run moves its source's mark."""
+    if state.role != tables.BASE:
         return evaluate(state.progress, draft.progress, None, None)
     spec = StreamSpec.from_json(state.spec)
     previous = state.progress

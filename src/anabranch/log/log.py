@@ -242,7 +242,10 @@ class Log:
         query = query.order_by(runs.c.position.desc() if newest else runs.c.position)
         with self.catalog.read() as connection:
             rows = connection.execute(query.limit(newest or most) if newest or most else query).all()
-        return [header_from(row, stream.name) for row in (reversed(rows) if newest else rows)]
+        found = [header_from(row, stream.name) for row in (reversed(rows) if newest else rows)]
+        if stream.spec.timeless:
+            found = [replace(header, mark=None, progress=None, progress_before=None) for header in found]
+        return found
 
     def plan(self, name: str, wanted: ReadRange) -> ReadPlan:
         """The segments that a read must open; references among them are checked."""

@@ -18,7 +18,7 @@ class StreamState:
     id: int
     spec: StreamSpec
     last_position: int
-    progress: int | None
+    reached: int | None  # in event time
     runs: int
     rows: int  # ever committed
     trimmed: int  # of those, removed by retention
@@ -33,6 +33,11 @@ class StreamState:
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def progress(self) -> int | None:
+        """How far it has come in event time; what has no place in time has come nowhere."""
+        return None if self.spec.timeless else self.reached
 
     def revised_by(self, position: int) -> bool:
         """Whether anything but insertions may have come up to a position."""
@@ -55,7 +60,7 @@ def state_from(row: Any) -> StreamState:
         id=row.id,
         spec=StreamSpec.from_json(row.spec),
         last_position=row.last_position,
-        progress=row.progress,
+        reached=row.progress,
         runs=row.runs,
         rows=row.rows,
         trimmed=row.trimmed,

@@ -23,6 +23,8 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+BASE = "base"  # the role of a stream into which rows are appended; all others are the engine's own
+
 # SQLite numbers rows by itself only where the key is spelled INTEGER.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 

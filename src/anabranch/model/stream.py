@@ -18,6 +18,11 @@ LOG_COLUMNS = ("_position", "_ordinal", "_stime", "_source", "_change_type", "_s
 EARLIEST_US = -2_208_988_800_000_000  # 1900-01-01
 AHEAD_US = 366 * 86_400_000_000
 
+# How the stream of a table is declared: its rows have the beginning of 1970 as their event time.
+TABLE_TIME = "since"
+TABLE_AHEAD_US = 36_500 * 86_400_000_000
+_EPOCH = "1970-01-01T00:00:00Z"
+
 
 @dataclass(frozen=True)
 class StreamSpec:
@@ -64,6 +69,14 @@ class StreamSpec:
         spec._check(place)
         return spec
 
+    @classmethod
+    def table(cls, name: str, columns: Mapping[str, str], key: Sequence[str] | str) -> Self:
+        """The stream that holds a table: its rows get a time that means nothing."""
+        return cls.declare(
+            name, {**columns, TABLE_TIME: "TIMESTAMP"}, event_time=TABLE_TIME, key=key, earliest=_EPOCH,
+            ahead=duration_text(TABLE_AHEAD_US),
+        )  # fmt: skip
+
     def _check(self, place: str) -> None:
         for argument, columns in (("event_time=", (self.event_time,)), ("key=", self.key)):
             for column in columns:
@@ -95,6 +108,11 @@ class StreamSpec:
                 got=", ".join(f"{c} {self.schema[c].type}" for c in nested),
                 next_step="Use integers, decimals, strings, dates or timestamps as key.",
             )
+
+    @property
+    def timeless(self) -> bool:
+        """Whether it holds a table, which has no place in time: nobody waits for it, and it shows no progress."""
+        return (self.event_time, self.earliest, self.ahead) == (TABLE_TIME, 0, TABLE_AHEAD_US)
 
     @property
     def required(self) -> frozenset[str]:
