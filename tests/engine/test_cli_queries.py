@@ -19,8 +19,11 @@ import anabranch as ab
 from anabranch.cli import main as cli
 from anabranch.cli.changes import lines, paired
 from anabranch.cli.follow import LINE_US, Directory
+from anabranch.cli.run import _Runner
+from anabranch.cli.show import console
 from anabranch.cli.tail import Feed
 from anabranch.cli.values import value_json, value_text
+from anabranch.engine.advance import Advanced
 from anabranch.log.log import Log
 from anabranch.model.errors import AnabranchError
 
@@ -308,3 +311,25 @@ def test_values_for_scripts_and_people() -> None:
         {"1": "a", "2": None}, {"x": ["1"]}, "0:00:01",
     ]  # fmt: skip
     assert value_text("[bold]\t\x1b") == "[bold]\\t\\x1b"
+
+
+def test_a_run_outlives_its_catalog(capsys: pytest.CaptureFixture[str]) -> None:
+    class Engine:
+        answers = [AnabranchError("CATALOG_UNREACHABLE", place="catalog", need="it", got="none", next_step="Wait.")]
+
+        def advance(self, **_: bool) -> Advanced:
+            if self.answers:
+                raise self.answers.pop()
+            return Advanced(buckets=1)
+
+        def halted(self) -> dict[str, str]:
+            return {}
+
+    runner = _Runner(Engine(), None, console(), None, threading.Event())  # type: ignore[arg-type]
+    runner.look(0, patient=True)
+    assert "tries again CATALOG_UNREACHABLE" in capsys.readouterr().err
+    runner.look(0, patient=True)
+    assert "tries again" not in capsys.readouterr().err
+    Engine.answers = [AnabranchError("FILE_CHANGED", place="x", need="it", got="none", next_step="Mend it.")] * 2
+    with pytest.raises(AnabranchError):
+        runner.look(0, patient=True)

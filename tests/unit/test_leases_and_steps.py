@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import pytest
+import sqlalchemy as sa
 
+from anabranch.engine.lease import keep
+from anabranch.engine.retries import Retries
 from anabranch.log.buckets import record_bucket
+from anabranch.log.catalog import Catalog
 from anabranch.log.commit import Output
-from anabranch.log.leases import Lease
+from anabranch.log.compaction import CompactionPlan
+from anabranch.log.leases import Lease, Leases
 from anabranch.log.log import Log, StreamState
+from anabranch.log.reduction import ReductionPlan
 from anabranch.log.register import NewQuery, NewStore
 from anabranch.log.steps import Move, Reading
 from anabranch.model.errors import AnabranchError
@@ -251,3 +258,141 @@ def test_a_store_lives_as_long_as_a_query_uses_it(log: Log, query: Query) -> Non
     assert [s.id for s in log.register.stores()] == [store.id]
     log.register.drop_query(stored["two"])
     assert log.register.stores() == []
+
+
+def lost(log: Log, monkeypatch: pytest.MonkeyPatch, *, after_commit: bool) -> pytest.MonkeyPatch:
+    """From now on every answer of the catalog is lost: before anything was written, or after the commit."""
+    write = Catalog.write
+
+    @contextmanager
+    def losing(self: Catalog) -> Iterator[sa.Connection]:
+        if self is log.catalog and not after_commit:
+            raise out_of_reach()
+        with write(self) as connection:
+            yield connection
+        if self is log.catalog:
+            raise out_of_reach()
+
+    monkeypatch.setattr(Catalog, "write", losing)
+    return monkeypatch
+
+
+def out_of_reach() -> AnabranchError:
+    return AnabranchError("CATALOG_UNREACHABLE", place="catalog", need="an answer", got="none", next_step="Wait.")
+
+
+@pytest.mark.parametrize("after_commit", [False, True])
+def test_a_lease_that_could_not_be_given_back_is_its_own_process_still(
+    open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, after_commit: bool
+) -> None:
+    log, other = open_log(), open_log()
+    first = log.leases.acquire("one")
+    with monkeypatch.context() as patch:
+        lost(log, patch, after_commit=after_commit)
+        log.leases.release(first)
+    if not after_commit:
+        with pytest.raises(AnabranchError) as caught:
+            other.leases.acquire("two")
+        assert caught.value.id == "LEASE_HELD", "others wait until it has run out"
+    again = log.leases.acquire("one")
+    assert again.epoch == first.epoch + 1
+    with pytest.raises(AnabranchError):
+        log.leases.acquire("one")
+
+
+def test_a_lease_whose_taking_was_not_answered_is_its_own_process_still(
+    open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = open_log(), open_log()
+    with monkeypatch.context() as patch:
+        lost(log, patch, after_commit=True)
+        with pytest.raises(AnabranchError) as caught:
+            log.leases.acquire("one")
+    assert caught.value.id == "CATALOG_UNREACHABLE"
+    with pytest.raises(AnabranchError):
+        other.leases.acquire("two")
+    assert log.leases.acquire("one").epoch == 2
+
+
+def test_a_lease_that_another_took_meanwhile_is_not_ones_own(
+    open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+) -> None:
+    log, other = open_log(), open_log()
+    first = log.leases.acquire("one")
+    with monkeypatch.context() as patch:
+        lost(log, patch, after_commit=False)
+        log.leases.release(first)
+    clock.pass_seconds(31)
+    other.leases.acquire("two")
+    with pytest.raises(AnabranchError) as caught:
+        log.leases.acquire("one")
+    assert caught.value.id == "LEASE_HELD"
+
+
+@dataclass
+class Waits:
+    """A stop signal that is given after so many waits; how long each was to be."""
+
+    clock: FakeClock
+    most: int
+    waits: list[float] = field(default_factory=list)
+
+    def wait(self, seconds: float) -> bool:
+        self.waits.append(seconds)
+        self.clock.pass_seconds(seconds)
+        return len(self.waits) > self.most
+
+
+def test_the_keeper_renews_again_when_the_catalog_is_back(
+    log: Log, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+) -> None:
+    """Nine renewals fail in a row; the tenth finds the lease as it was, and nobody could have taken it."""
+    lease, retries, failing = log.leases.acquire("one"), Retries(clock), iter(range(9))
+    renew = Leases.renew
+
+    def failing_at_first(self: Leases, of: Lease) -> Lease:
+        if next(failing, None) is not None:
+            raise out_of_reach()
+        return renew(self, of)
+
+    monkeypatch.setattr(Leases, "renew", failing_at_first)
+    waits = Waits(clock, 10)
+    keep(log.leases, retries, lease, waits)  # type: ignore[arg-type]
+    assert waits.waits == [10, 0.25, 0.5, 1, 2, 4, 5, 5, 5, 5, 10]
+    assert retries.shown() == {}
+    clock.pass_seconds(15)
+    with pytest.raises(AnabranchError) as caught:
+        log.leases.acquire("two")
+    assert caught.value.id == "LEASE_HELD", "it was renewed in the end"
+
+
+def test_the_keeper_ends_when_another_engine_has_taken_over(log: Log, clock: FakeClock) -> None:
+    lease = log.leases.acquire("one")
+    clock.pass_seconds(31)
+    log.leases.acquire("two")
+    waits = Waits(clock, 9)
+    keep(log.leases, Retries(clock), lease, waits)  # type: ignore[arg-type]
+    assert waits.waits == [10]
+
+
+def test_who_has_lapsed_is_told_what_fits(log: Log, query: Query, clock: FakeClock) -> None:
+    """A writer appends again, an engine advances again, upkeep plans anew."""
+    lease, stream = log.leases.acquire(), query.base
+    intents = [log.intents.begin(stream.id) for _ in range(3)]
+    step_of_many = Output(query.derived.id, RunDraft(RunKind.ROWS, bucket=1, stime=1, progress=1), intents[0].id)
+    work = log.unit_of_work(stream)
+    work.append(rows_at(4))
+    clock.pass_seconds(61)
+    commits = {
+        "Append the rows again": work.commit,
+        "Advance again": lambda: log.register.commit_step(lease, [], [], [step_of_many]),
+        "the next reduction plans anew": lambda: log.register.commit_reduction(
+            ReductionPlan(stream.id, 1, 2, 1, (), ()), [], intents[1].id
+        ),
+        "Run the compaction again": lambda: log.commit_compaction(CompactionPlan(stream.id, 0), [], intents[2].id),
+    }
+    for advice, commit in commits.items():
+        with pytest.raises(AnabranchError) as caught:
+            commit()
+        assert caught.value.id == "INTENT_LAPSED"
+        assert advice in caught.value.next_step

@@ -186,6 +186,14 @@ class Engine:
         queries = {q.name: q.halted for q in stored if q.halted is not None and not is_hidden(q.name)}
         return queries | {s.name: s.halted for s in self._sinks.states() if s.halted is not None}
 
+    def retrying(self) -> dict[str, Mapping[str, str]]:
+        """What this engine has failed at and tries again: how often (`failures`), what `error`, and the `next` try.
+
+        Nothing is lost by it and no step is stopped; what succeeds again is not listed any more. Each failure is also
+        a warning of the logger `anabranch`.
+        """
+        return self._queries.advancer.retries.shown()
+
     def resume(self, name: str) -> None:
         """Let a query or a sink that has halted go on from where it stopped."""
         self._require_open()

@@ -19,6 +19,7 @@ from anabranch.cli.show import console, count, warehouse_options, warn, warn_of_
 from anabranch.cli.texts import read_text
 from anabranch.diagram.sql.parse import parse
 from anabranch.engine.advance import Advanced
+from anabranch.engine.retries import OUTAGES
 from anabranch.log.buckets import BASE
 from anabranch.log.clock import system_clock
 from anabranch.log.log import Log
@@ -58,7 +59,8 @@ def run(
     stopped. With --follow, every file of a directory (Parquet, JSON lines or CSV) is loaded once, by reference;
     the name of a sub-directory becomes the source of its files. Names that begin with . or _ or end in .tmp or
     .part are not yet complete: rename a file when it is. A file that cannot be loaded is reported and tried again
-    when it changes; with --once, the exit code is 1 then. Ctrl-C ends it after the step that is under way.
+    when it changes; with --once, the exit code is 1 then. A catalog that does not answer, or a disk that is full, is
+    tried again, unless with --once. Ctrl-C ends it after the step that is under way.
     """
     pause = duration_us(interval, "--interval")
     statements = parse(read_text(app), app)
@@ -72,7 +74,7 @@ def run(
         with until_interrupted() as stop:
             runner = _Runner(engine, log, out, feeder, stop)
             while True:
-                runner.turn(0 if once else pause, patient=not once)
+                runner.look(0 if once else pause, patient=not once)
                 if once or stop.wait(pause / 1_000_000):
                     break
         runner.summary()
@@ -134,6 +136,15 @@ class _Runner:
         self.files = self.rows = self.changes = 0
         self.skipped: set[str] = set()  # files that could not be loaded so far
         self.halted: set[str] = set()
+
+    def look(self, quiet: int, *, patient: bool) -> None:
+        """A turn; what passes by itself, such as a catalog that is restarted, is reported and left to the next one."""
+        try:
+            self.turn(quiet, patient=patient)
+        except AnabranchError as error:
+            if error.id not in OUTAGES or not patient:
+                raise
+            warn("tries again", f"{error.id}, {error.place}: {error.got}")
 
     def turn(self, quiet: int, *, patient: bool) -> None:
         """Take in what is waiting, a bucket at a time."""

@@ -7,21 +7,21 @@ recorded and not processed, because an engine died, come first.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from anabranch.engine.lease import leased
 from anabranch.engine.live import Live, LiveQuery, Recipes
 from anabranch.engine.reduce import Reducer
+from anabranch.engine.retries import Retries
 from anabranch.engine.session import Session
 from anabranch.engine.step import Step, Taken
 from anabranch.engine.tentative import Open, Tentative, open_units
 from anabranch.log.buckets import Bucket
-from anabranch.log.leases import LEASE_US, Lease
+from anabranch.log.leases import Lease
 from anabranch.log.log import Log
-from anabranch.model.errors import AnabranchError
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class Advancer:
         self.log = log
         self.session = session
         self.recipes = Recipes()
-        self.reducer = Reducer(log, session)
+        self.retries = Retries(log.clock)
+        self.reducer = Reducer(log, session, self.retries)
         self.outlets: list[Outlet] = []
 
     def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
@@ -157,26 +158,8 @@ class Advancer:
         came = min((query.came for query in running), default=None)
         return [] if came is None else self.log.register.buckets_after(came)
 
-    @contextmanager
-    def _leased(self) -> Iterator[Lease]:
-        lease = self.log.leases.acquire()
-        stop = threading.Event()
-
-        def keep() -> None:
-            while not stop.wait(LEASE_US / 3_000_000):
-                try:
-                    self.log.leases.renew(lease)
-                except AnabranchError:
-                    return  # taken over, or out of reach: the next commit says so
-
-        keeper = threading.Thread(target=keep, name="anabranch-lease", daemon=True)
-        keeper.start()
-        try:
-            yield lease
-        finally:
-            stop.set()
-            keeper.join()
-            self.log.leases.release(lease)
+    def _leased(self) -> AbstractContextManager[Lease]:
+        return leased(self.log.leases, self.retries)
 
 
 def _new(running: Sequence[LiveQuery]) -> bool:

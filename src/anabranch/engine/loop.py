@@ -1,7 +1,9 @@
 """Advancing in the background: a thread that looks for new runs and takes them through steps.
 
 It waits a little between looks, and longer while nothing comes. Revisions that were deferred are released
-when the streams have gone quiet. An error ends the loop and is raised where it is stopped or asked for.
+when the streams have gone quiet. What passes by itself, such as a catalog that is restarted or a disk that is
+full, is tried again until it has passed (`engine/retries.py`); any other error ends the loop and is raised where it
+is stopped or asked for.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from __future__ import annotations
 import threading
 
 from anabranch.engine.queries import Queries
+from anabranch.engine.retries import OUTAGES, Backoff
 from anabranch.model.errors import AnabranchError
 
 SHORTEST, LONGEST = 0.05, 0.5
 # Another engine is at work, or a query was dropped under a step: look again later.
 _PASSING = ("LEASE_HELD", "POSITION_CONFLICT", "FENCED")
+_WORK = ("loop", 0)
+_BACKOFF = Backoff(100_000, 10_000_000)
 
 
 class Loop:
@@ -45,19 +50,23 @@ class Loop:
         pause = SHORTEST
         try:
             while not self._stop.is_set():
-                pause = SHORTEST if self._turn() else min(pause * 2, LONGEST)
+                pause = self._turn(pause)
                 self._stop.wait(pause)
         except BaseException as error:
             self.error = error
 
-    def _turn(self) -> bool:
-        """Whether there was something to do."""
+    def _turn(self, pause: float) -> float:
+        """Process what there is; how many seconds to pause after it, given the last pause."""
+        retries = self.queries.advancer.retries
         try:
             done = self.queries.advance(release=False)
             if done.buckets == 0:
                 done = self.queries.advance()  # quiet: say what was deferred
         except AnabranchError as error:
+            if error.id in OUTAGES:
+                return retries.failed(_WORK, "advancing in the background", error, _BACKOFF) / 1_000_000
             if error.id not in _PASSING:
                 raise
-            return False
-        return done.buckets > 0
+            return min(pause * 2, LONGEST)
+        retries.succeeded(_WORK)
+        return SHORTEST if done.buckets else min(pause * 2, LONGEST)

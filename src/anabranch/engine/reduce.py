@@ -2,11 +2,15 @@
 
 It works beside the live path: it reads segments that nobody changes, writes new ones, and swaps them in one
 short transaction. A reader that planned before still finds the old files for a while.
+
+Nothing waits for a reduction, so none that fails stops anything: neither the step after which it was tried, nor
+sinks, nor the reductions of other stores. What it has written is given back, the failure is counted and reported, and
+the store is reduced again after a pause (`engine/retries.py`), alone, so that one bad store holds up no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import DataFrame
@@ -27,6 +31,7 @@ from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.resets import RESET, counting
+from anabranch.engine.retries import Backoff, Retries
 from anabranch.engine.session import Session
 from anabranch.log.intents import Intent
 from anabranch.log.log import Log, StreamState
@@ -34,44 +39,79 @@ from anabranch.log.reduction import ReductionPlan
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import Segment
 
+BACKOFF = Backoff(1_000_000, 60_000_000)
+# Another engine, or a query that was dropped, has come first: what is left is planned anew.
+_OVERTAKEN = ("POSITION_CONFLICT", "UNKNOWN_STREAM")
+
 
 class Reducer:
     """Reduces stores: small amounts at once, large ones in a thread of its own, so that no step waits for them."""
 
-    def __init__(self, log: Log, session: Session) -> None:
+    def __init__(self, log: Log, session: Session, retries: Retries) -> None:
         self.log = log
         self.session = session
+        self.retries = retries
         self._thread: ThreadPoolExecutor | None = None
         self._working: dict[int, Future[None]] = {}
 
     def reduce(self, live: Live) -> None:
-        """Reduce every store that has many small runs."""
-        self._working = {number: work for number, work in self._working.items() if not _done(work)}
-        small = []
+        """Reduce every store that has many small runs. Never raises what goes wrong with one."""
+        numbers = {store.stored.id for store in live.stores.values()}
+        self._working = {number: work for number, work in self._working.items() if not work.done()}
+        self.retries.forget(lambda work: work[0] == "reduction" and work[1] not in numbers)
+        together: list[tuple[LiveStore, ReductionPlan]] = []
         for store in live.stores.values():
             number = store.stored.id
-            if number in self._working:
+            if number in self._working or not self.retries.due(("reduction", number)):
                 continue
-            plan = self.log.register.plan_reduction(store.stored.stream_id, _horizon(live, store))
+            plan = self._plan(live, store)
             if plan is None:
-                continue
-            if plan.rows < SMALL:
-                small.append((store, plan))
-            else:
+                continue  # there is nothing to do, or it cannot be known now
+            if plan.rows >= SMALL:
                 self._thread = self._thread or ThreadPoolExecutor(1, "anabranch-reduce")
-                self._working[number] = self._thread.submit(self._reduce, live, [(store, plan)])
-        self._reduce(live, small)
+                self._working[number] = self._thread.submit(self._try, live, [(store, plan)])
+            elif self.retries.failures(("reduction", number)):
+                self._try(live, [(store, plan)])  # alone, so that it holds up no other
+            else:
+                together.append((store, plan))
+        self._try(live, together)
 
     def close(self) -> None:
         """Let what is under way finish."""
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _reduce(self, live: Live, plans: Sequence[tuple[LiveStore, ReductionPlan]]) -> None:
-        """Rewrite what is planned, together as far as the columnar kernel can."""
-        for _, plan in plans:
+    def _plan(self, live: Live, store: LiveStore) -> ReductionPlan | None:
+        try:
+            return self.log.register.plan_reduction(store.stored.stream_id, _horizon(live, store))
+        except Exception as error:
+            self._failed(live, [store], error)
+            return None
+
+    def _try(self, live: Live, plans: Sequence[tuple[LiveStore, ReductionPlan]]) -> None:
+        """Rewrite what is planned; a failure is counted, for the next try, and goes no further."""
+        left = {store.stored.id: store for store, _ in plans}
+        try:
+            for number in self._reduce(live, plans):
+                del left[number]
+                self.retries.succeeded(("reduction", number))
+        except Exception as error:
+            self._failed(live, list(left.values()), error)
+
+    def _failed(self, live: Live, stores: Sequence[LiveStore], error: Exception) -> None:
+        if isinstance(error, AnabranchError) and error.id in _OVERTAKEN:
+            return
+        for store in stores:
+            names = ", ".join(repr(query.name) for query in live.users_of(store))
+            what = f"reducing the partial results of {names} (number {store.stored.id})"
+            self.retries.failed(("reduction", store.stored.id), what, error, BACKOFF)
+
+    def _reduce(self, live: Live, plans: Sequence[tuple[LiveStore, ReductionPlan]]) -> Iterator[int]:
+        """Rewrite what is planned, together as far as the columnar kernel can; the stores that are done, by number."""
+        for store, plan in plans:
             if not plan.rewritten:
                 self.log.register.commit_reduction(plan, [], None)
+                yield store.stored.id
         work = [(store, plan) for store, plan in plans if plan.rewritten]
         intents = self.log.intents.begin_all(store.stored.stream_id for store, _ in work)
         try:
@@ -83,19 +123,10 @@ class Reducer:
                 self.log.register.commit_reduction(rewrite.plan, segments, rewrite.intent.id)
                 self.log.intents.forget(rewrite.intent)
                 intents.remove(rewrite.intent)
+                yield rewrite.number
         finally:
             for intent in intents:
                 self.log.intents.release(intent)
-
-
-def _done(work: Future[None]) -> bool:
-    """Whether a reduction has ended; one that another engine or a dropped query overtook is planned anew."""
-    if not work.done():
-        return False
-    error = work.exception()
-    if error is not None and not isinstance(error, AnabranchError):
-        raise error
-    return True
 
 
 def _horizon(live: Live, store: LiveStore) -> int:

@@ -88,7 +88,8 @@ def commit_compaction(
     assert sum(s.rows for s in written) == plan.rows, "compaction must write the rows that it read"
     place = f"compaction of stream number {plan.stream_id}"
     if intent_id is not None:
-        require_open(connection, intent_id, now=now, place=place)
+        again = "Run the compaction again; nothing was committed."
+        require_open(connection, intent_id, now=now, place=place, next_step=again)
     _require_unchanged(connection, plan, place)
     if plan.segments:
         connection.execute(table.delete().where(table.c.id.in_(plan.ids)))

@@ -254,14 +254,17 @@ def drop_overlay(connection: sa.Connection, *intent_ids: str) -> None:
     connection.execute(overlay.delete().where(overlay.c.id.in_(items)))
 
 
-def require_open(connection: sa.Connection, *intent_ids: str, now: int, place: str) -> None:
-    """Inside a commit: fail if an intent has lapsed, and keep it from lapsing until the commit is done."""
+def require_open(connection: sa.Connection, *intent_ids: str, now: int, place: str, next_step: str) -> None:
+    """Inside a commit: fail if an intent has lapsed, and keep it from lapsing until the commit is done.
+
+    `next_step` says what whoever commits does about it: an append is sent again, a step is taken by the next advance.
+    """
     found = connection.execute(_FOUND, {"ids": intent_ids}).all()
     if len(found) < len(intent_ids) or any(row.state != OPEN or row.expires_at <= now for row in found):
         raise AnabranchError(
             "INTENT_LAPSED",
             place=place,
             need="a writer that was heard from within its lease",
-            got="one that was silent for longer, so that its unit of work was aborted",
-            next_step="Append the rows again; nothing was committed.",
+            got="one that was silent for longer, so that what it wrote was given up",
+            next_step=next_step,
         )

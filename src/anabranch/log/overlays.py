@@ -25,6 +25,8 @@ from anabranch.model.progress import evaluate
 from anabranch.model.run import LoggedSegment, RunDraft, RunKind, Segment
 from anabranch.model.stream import StreamSpec
 
+_AGAIN = "Advance again; nothing was committed."
+
 
 @dataclass(frozen=True)
 class OverlayItem:
@@ -142,7 +144,8 @@ class Overlays:
         now = self.clock()
         with self.catalog.write() as connection:
             require_lease(connection, lease)
-            require_open(connection, intent_id, now=now, place="partial results of a speculative unit of work")
+            place = "partial results of a speculative unit of work"
+            require_open(connection, intent_id, now=now, place=place, next_step=_AGAIN)
             there = connection.execute(sa.select(tables.overlay.c.id).where(tables.overlay.c.id == item.id)).first()
             if there is not None:
                 add_derived(connection, stream_id, item, site, written, intent_id)
@@ -168,7 +171,8 @@ class Overlays:
         with self.catalog.write() as connection:
             require_lease(connection, lease)
             if intent_id is not None:
-                require_open(connection, intent_id, now=now, place=f"tentative answer of {query.name!r}")
+                place = f"tentative answer of {query.name!r}"
+                require_open(connection, intent_id, now=now, place=place, next_step=_AGAIN)
             position = None
             if draft is not None:
                 position = commit_run(connection, query.feed_id, draft, clock=now, intent_id=intent_id).position

@@ -101,7 +101,8 @@ def commit_reduction(
     It needs no lease: it changes no answer, and whoever comes second finds the segments gone.
     """
     if intent_id is not None:
-        require_open(connection, intent_id, now=now, place="reduction of partial results")
+        again = "Nothing was changed; the next reduction plans anew."
+        require_open(connection, intent_id, now=now, place="reduction of partial results", next_step=again)
     segments, runs = tables.segments, tables.runs
     old = connection.execute(sa.select(segments.c.path).where(segments.c.id.in_(plan.ids))).scalars().all()
     if len(old) != len(plan.ids):

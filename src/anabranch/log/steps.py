@@ -76,7 +76,8 @@ def commit_step(
             _move(connection, kind, [move for move in moves if move.kind == kind])
         intents = list(dict.fromkeys(o.intent_id for o in outputs if o.intent_id is not None))
         if intents:
-            require_open(connection, *intents, now=now, place="step of the engine")
+            again = "Advance again; nothing was committed."
+            require_open(connection, *intents, now=now, place="step of the engine", next_step=again)
         for output in outputs:
             assert output.draft.bucket is not None, "a derived run belongs to a bucket"
             assert output.draft.stime is not None, "a derived run is not stamped by a clock"

@@ -29,6 +29,8 @@ from anabranch.model.run import ChangeType, Role, RunDraft, RunHeader, RunId, Ru
 from anabranch.model.stream import StreamSpec
 from anabranch.model.time import instant_text
 
+_AGAIN = "Append the rows again; nothing was committed."
+
 if TYPE_CHECKING:
     from anabranch.log.log import Log
 
@@ -156,7 +158,7 @@ class UnitOfWork:
         assert self._intent is not None
         part = RunDraft(RunKind.REVISIONS if revisions else RunKind.ROWS, tuple(added))
         with self._log.catalog.write() as connection:
-            require_open(connection, self._intent.id, now=self._log.clock(), place=self._place)
+            require_open(connection, self._intent.id, now=self._log.clock(), place=self._place, next_step=_AGAIN)
             if find_run(connection, self.stream_id, self._run_id) is not None:
                 return  # a retry of a run that is in the log: its rows are there to be seen
             base = connection.execute(
@@ -226,7 +228,7 @@ class UnitOfWork:
         now = self._log.clock()
         intent_id = None if self._intent is None else self._intent.id
         if intent_id is not None:
-            require_open(connection, intent_id, now=now, place=self._place)
+            require_open(connection, intent_id, now=now, place=self._place, next_step=_AGAIN)
             drop_overlay(connection, intent_id)
         header = commit_run(connection, self.stream_id, draft, clock=now, intent_id=intent_id)
         if intent_id is not None and not self._single:
