@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.api.branching import Branching
 from anabranch.api.statements import Statements
 from anabranch.api.stream import Stream
 from anabranch.api.tables import Tables
@@ -43,6 +45,7 @@ def connect(
     config: Mapping[str, str] | None = None,
     create: bool = True,
     kernel: str = "auto",
+    branch: str | None = None,
 ) -> Engine:
     """Open a warehouse, and make it if it is not there.
 
@@ -51,6 +54,7 @@ def connect(
     nor stopped. The catalog is SQLite in the warehouse, or PostgreSQL at the URL given as `catalog`.
     Aggregates are computed by the columnar kernel where it is proven to give what Spark gives, and by Spark
     elsewhere; `kernel="spark"` never asks the first, `kernel="columnar"` refuses queries that need the second.
+    With `branch` the engine is on that branch, which must be there.
     """
     if spark is not None and (master is not None or memory is not None or config):
         raise AnabranchError(
@@ -60,22 +64,25 @@ def connect(
             got="spark= together with master=, memory= or config=",
             next_step="Leave out one or the other.",
         )
-    log = Log(warehouse, catalog, create=create)
+    log = Log(warehouse, catalog, create=create, branch=branch)
     options = SessionOptions(master=master, spark=spark, ui=ui, memory=memory, config=config or {}, kernel=kernel)
     return Engine(log, Session(options, log.root, prepare=register))
 
 
-class Engine:
-    """An open warehouse. Use `connect()` to get one, `close()` or a `with` block to let it go."""
+class Engine(Branching):
+    """An open warehouse, or a branch of one. Use `connect()` to get one, `close()` or a `with` block to let it go."""
 
-    def __init__(self, log: Log, session: Session) -> None:
+    def __init__(self, log: Log, session: Session, *, guest: bool = False) -> None:
         self._log = log
         self._session = session
+        self._guest = guest  # in the session of another engine
+        self._forked: WeakSet[Branching] = WeakSet()
         self._closed = False
         self._queries = Queries(log, session)
         self._ingests = Ingests(log)
         self._sinks = Sinks(log, session, self._queries)
-        self._queries.advancer.outlets.append(self._sinks)
+        if log.branch is None:
+            self._queries.advancer.outlets.append(self._sinks)
         self._tables = Tables(log, self._queries, self._stream)
         self._statements = Statements(log, self._queries, self._sinks, self._tables)
         self._loop: Loop | None = None
@@ -83,6 +90,11 @@ class Engine:
     @property
     def warehouse(self) -> Path:
         return self._log.root
+
+    @property
+    def generation(self) -> str | None:
+        """The generation of the branch that this engine is on, under which it has its identity; None in main."""
+        return self._log.generation
 
     @property
     def spark(self) -> SparkSession:
@@ -328,18 +340,24 @@ class Engine:
         self._require_open()
         return self._log.collect_garbage(GRACE_US if grace is None else duration_us(grace, "grace="))
 
-    def close(self) -> None:
-        """Let the warehouse go, and stop Spark if this engine started it."""
+    def close(self, *, drop: bool = False) -> None:
+        """Let the warehouse go, and stop Spark if this engine started it. A branch without a name ends."""
         if self._closed:
             return
         try:
+            for engine in list(self._forked):
+                engine.close()
             self._ingests.stop()
             self.stop()
             self._queries.advancer.reducer.close()
         finally:
             self._closed = True
-            self._session.close()
-            self._log.close()
+            if not self._guest:
+                self._session.close()
+            self._log.close(drop=drop)
+
+    def _beside(self, log: Log) -> Self:
+        return type(self)(log, self._session, guest=True)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -360,4 +378,5 @@ class Engine:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Engine({str(self._log.root)!r})"
+        branch = "" if self._log.branch is None else f", branch {self._log.branch.label}"
+        return f"Engine({str(self._log.root)!r}{branch})"

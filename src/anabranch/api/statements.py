@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
+from anabranch.api.branching import create_branch, states_of
 from anabranch.api.tables import Tables
 from anabranch.connectors.sinks import Sinks
 from anabranch.diagram.boxes.box import Box
@@ -19,16 +20,19 @@ from anabranch.diagram.sql.parse import parse
 from anabranch.diagram.sql.source_text import did_you_mean
 from anabranch.diagram.sql.split import compile_split
 from anabranch.diagram.sql.statements import (
+    CreateBranch,
     CreateQuery,
     CreateSink,
     CreateStream,
     Describe,
     Drop,
+    DropBranch,
     DropSink,
     Explain,
     ReadTable,
     Resume,
     ResumeSink,
+    ShowBranches,
     ShowSinks,
     ShowStreams,
     Snapshot,
@@ -53,7 +57,6 @@ class Statements:
         self.queries = queries
         self.sinks = sinks
         self.tables = tables
-        self._views: set[str] = set()  # of streams, in the session that people use
 
     def run(self, text: str, name: str = "sql") -> DataFrame | None:
         """Run all statements of a text; the result of the last one that has any."""
@@ -93,6 +96,14 @@ class Statements:
                 self.sinks.resume(statement.name)
             case ShowSinks():
                 return self._show_sinks()
+            case CreateBranch():
+                if not (statement.if_not_exists and self.log.branches.there(statement.name)):
+                    create_branch(self.log, statement.name, statement.expires)
+            case DropBranch():
+                if not (statement.if_exists and not self.log.branches.there(statement.name)):
+                    self.log.branches.drop(self.log.branches.find(statement.name))
+            case ShowBranches():
+                return self._show_branches()
             case Describe():
                 return self._describe(statement)
             case Explain():
@@ -153,6 +164,14 @@ class Statements:
         columns = "name STRING, stream STRING, to STRING, waiting BIGINT, state STRING, error STRING"
         return self.queries.session.spark.createDataFrame(rows, columns)
 
+    def _show_branches(self) -> DataFrame:
+        rows = [
+            (b.name or b.generation, b.parent or "", instant_text(b.made), instant_text(b.expires), b.holder)
+            for b in states_of(self.log)
+        ]
+        columns = "name STRING, parent STRING, made STRING, expires STRING, holder STRING"
+        return self.queries.session.spark.createDataFrame(rows, columns)
+
     def _describe(self, wanted: Describe) -> DataFrame:
         state = self.log.stream(self.queries.resolve(wanted.name))
         rows = [(f.name, f.type, _note(state, f.name)) for f in state.spec.schema if not f.name.startswith("_")]
@@ -200,12 +219,13 @@ class Statements:
         known = {state.name.lower(): state.name for state in self.log.streams()}
         known |= {archive.lower(): archive for archive in self.queries.archives()}
         with _registering:
-            for name in self._views - set(known.values()):  # of streams that were dropped since
+            views = self.queries.session.views
+            for name in views - set(known.values()):  # of streams that were dropped since, or are another branch's
                 spark.catalog.dropTempView(name)
-            self._views &= set(known.values())
+            views &= set(known.values())
             for name in sorted(known.keys() & wanted.names):
                 self.queries.table(known[name]).createOrReplaceTempView(known[name])
-                self._views.add(known[name])
+                views.add(known[name])
             try:
                 with quietly():
                     return spark.sql(wanted.text)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from anabranch.cli.show import Times, console, count, json_option, table, warehouse_options
+from anabranch.cli.show import Times, branch_option, console, count, json_option, table, warehouse_options
 from anabranch.log.log import Log
 from anabranch.model.run import RunHeader, RunKind
 from anabranch.model.time import instant_text
@@ -21,10 +21,11 @@ from anabranch.model.time import instant_text
     "-n", "--newest", default=20, show_default=True, type=click.IntRange(1), help="How many of the newest runs."
 )
 @warehouse_options
+@branch_option
 @json_option
-def log(stream: str, newest: int, warehouse: str, catalog: str | None, as_json: bool) -> None:
+def log(stream: str, newest: int, warehouse: str, catalog: str | None, branch: str | None, as_json: bool) -> None:
     """List the runs of STREAM: where each came from, what time it covers, and what it did to progress."""
-    with Log(warehouse, catalog, create=False) as opened:
+    with Log(warehouse, catalog, create=False, branch=branch) as opened:
         state = opened.stream(stream)
         headers = opened.headers(state, newest=newest)
     if as_json:

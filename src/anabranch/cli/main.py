@@ -8,6 +8,7 @@ import click
 
 from anabranch import __version__
 from anabranch.cli.bench import bench
+from anabranch.cli.branch import branch
 from anabranch.cli.demo import demo
 from anabranch.cli.lab import lab
 from anabranch.cli.log import log
@@ -29,7 +30,7 @@ def anabranch() -> None:
     """
 
 
-for command in (demo, sql, run, tail, streams, log, lab, bench):
+for command in (demo, sql, run, tail, streams, log, branch, lab, bench):
     anabranch.add_command(command)
 
 

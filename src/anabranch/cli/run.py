@@ -15,7 +15,7 @@ from anabranch.api.stream import Stream
 from anabranch.cli.application import Application, create
 from anabranch.cli.follow import LINE_US, Directory, File, load, open_directory
 from anabranch.cli.interrupt import until_interrupted
-from anabranch.cli.show import console, count, warehouse_options, warn, warn_of_halted
+from anabranch.cli.show import branch_option, console, count, warehouse_options, warn, warn_of_halted
 from anabranch.cli.texts import read_text
 from anabranch.diagram.sql.parse import parse
 from anabranch.engine.advance import Advanced
@@ -49,9 +49,10 @@ _AT_ONCE = 100  # files in one bucket at most, so that a long backlog shows prog
 @click.option("--interval", default="1 second", show_default=True, help="How often to look for new files.")
 @click.option("--once", is_flag=True, help="Process what is there and end.")
 @warehouse_options
+@branch_option
 def run(
     app: str, follow: str | None, into: str | None, file_format: str | None, on_bad_rows: str, interval: str,
-    once: bool, warehouse: str, catalog: str | None,
+    once: bool, warehouse: str, catalog: str | None, branch: str | None,
 ) -> None:  # fmt: skip
     """Create the streams that the file APP declares, and keep their answers up to date.
 
@@ -65,7 +66,10 @@ def run(
     pause = duration_us(interval, "--interval")
     statements = parse(read_text(app), app)
     out = console()
-    with connect(warehouse, catalog=catalog) as engine, Log(warehouse, catalog, create=False) as log:
+    with (
+        connect(warehouse, catalog=catalog, branch=branch) as engine,
+        Log(warehouse, catalog, create=False, branch=branch) as log,
+    ):
         with out.status("Starting Spark ..."):
             made = create(engine, log, statements)
             feeder = _feeder(engine, made, follow, into, file_format, on_bad_rows)

@@ -122,5 +122,10 @@ def warehouse_options(command: Command) -> Command:
     )(command)
 
 
+def branch_option(command: Command) -> Command:
+    """On which branch; on every command that reads or advances."""
+    return click.option("--branch", metavar="NAME", help="Look at, or work on, this branch instead of main.")(command)
+
+
 def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")(command)

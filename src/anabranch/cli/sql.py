@@ -10,15 +10,17 @@ import click
 from rich.console import Console
 
 from anabranch.api.engine import Engine, connect
-from anabranch.cli.show import console, count, json_option, table, warehouse_options, warn_of_halted
+from anabranch.cli.show import branch_option, console, count, json_option, table, warehouse_options, warn_of_halted
 from anabranch.cli.texts import alone, read_text
 from anabranch.cli.values import Answer, fetch, value_json, value_text
 from anabranch.diagram.sql.parse import parse
 from anabranch.diagram.sql.statements import (
+    CreateBranch,
     CreateQuery,
     CreateStream,
     Describe,
     Drop,
+    DropBranch,
     Explain,
     Resume,
     Snapshot,
@@ -38,10 +40,12 @@ from anabranch.model.errors import AnabranchError
 )
 @click.option("-n", "--rows", default=50, show_default=True, type=click.IntRange(1), help="How many rows to show.")
 @warehouse_options
+@branch_option
 @json_option
 def sql(
-    text: str | None, file: str | None, advance: bool, rows: int, warehouse: str, catalog: str | None, as_json: bool
-) -> None:
+    text: str | None, file: str | None, advance: bool, rows: int, warehouse: str, catalog: str | None,
+    branch: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Run SQL statements: TEXT, or those of a file.
 
     CREATE STREAM makes the warehouse if there is none. With --json, all rows of the last answer are printed as
@@ -51,7 +55,7 @@ def sql(
         raise click.UsageError("Give the statements, or a file with -f, and not both.")
     statements = parse(read_text(file) if file else text or "", file or "sql")
     make = any(isinstance(s, CreateStream | CreateQuery) for s in statements)
-    with connect(warehouse, catalog=catalog, create=make) as engine:
+    with connect(warehouse, catalog=catalog, create=make, branch=branch) as engine:
         runner = _Runner(engine, advance, None if as_json else rows)
         answers = [(s, a) for s in statements for a in runner.run(s, quiet=as_json)]
     if as_json:
@@ -86,7 +90,9 @@ class _Runner:
 
     @contextmanager
     def _working(self, statement: Statement) -> Iterator[None]:
-        if isinstance(statement, CreateStream | Drop | Resume):  # needs no Spark, and no patience
+        if isinstance(
+            statement, CreateStream | Drop | Resume | CreateBranch | DropBranch
+        ):  # needs no Spark, and no patience
             yield
             return
         with self.out.status("Spark is at work ..."):
@@ -101,6 +107,10 @@ def _tell(out: Console, statement: Statement, there: set[str]) -> None:
             out.print(f"Stream {name} {done}")
         case Drop(name=name):
             out.print(f"Stream {name} was dropped." if name in there else f"There is no stream {name}.")
+        case CreateBranch(name=name):
+            out.print(f"Branch {name} is there.")
+        case DropBranch(name=name):
+            out.print(f"Branch {name} is gone.")
         case Resume(name=name):
             out.print(f"Stream {name} goes on with the next step.")
 

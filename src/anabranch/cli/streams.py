@@ -8,17 +8,18 @@ from typing import Any
 
 import click
 
-from anabranch.cli.show import Times, console, count, json_option, size, table, warehouse_options
+from anabranch.cli.show import Times, branch_option, console, count, json_option, size, table, warehouse_options
 from anabranch.log.log import Log, StreamState
 from anabranch.model.time import duration_text, instant_text
 
 
 @click.command()
 @warehouse_options
+@branch_option
 @json_option
-def streams(warehouse: str, catalog: str | None, as_json: bool) -> None:
+def streams(warehouse: str, catalog: str | None, branch: str | None, as_json: bool) -> None:
     """List the streams of a warehouse, with their sizes and how far they have come."""
-    with Log(warehouse, catalog, create=False) as log:
+    with Log(warehouse, catalog, create=False, branch=branch) as log:
         found = log.streams()
         halted = {query.name: query.halted for query in log.register.queries() if query.halted is not None}
     if as_json:

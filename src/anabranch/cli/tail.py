@@ -13,7 +13,7 @@ from rich.console import Console
 from anabranch.api.engine import Engine, connect
 from anabranch.cli.changes import lines, paired
 from anabranch.cli.interrupt import until_interrupted
-from anabranch.cli.show import console, json_option, warehouse_options, warn_of_halted
+from anabranch.cli.show import branch_option, console, json_option, warehouse_options, warn_of_halted
 from anabranch.cli.values import Row, rows_of, value_json, value_text
 from anabranch.log.log import Log
 
@@ -31,8 +31,11 @@ _PAUSE = 0.5  # seconds between looks at the catalog
 )
 @click.option("--once", is_flag=True, help="Print what is there and end.")
 @warehouse_options
+@branch_option
 @json_option
-def tail(stream: str, first: int, once: bool, warehouse: str, catalog: str | None, as_json: bool) -> None:
+def tail(
+    stream: str, first: int, once: bool, warehouse: str, catalog: str | None, branch: str | None, as_json: bool
+) -> None:
     """Print the changes of STREAM as they happen: + insert, ~ update, - delete; with ? while tentative.
 
     It only looks: it does not advance the warehouse, which `anabranch run` or another engine does. With --json,
@@ -42,8 +45,8 @@ def tail(stream: str, first: int, once: bool, warehouse: str, catalog: str | Non
         raise click.BadParameter("positions begin at 1; -N counts from the newest.", param_hint="--from")
     out = console()
     with (
-        Log(warehouse, catalog, create=False) as log,
-        connect(warehouse, catalog=catalog, create=False) as engine,
+        Log(warehouse, catalog, create=False, branch=branch) as log,
+        connect(warehouse, catalog=catalog, create=False, branch=branch) as engine,
     ):
         feed = Feed(engine, log, stream, first)
         with out.status("Starting Spark ..."):

@@ -44,6 +44,7 @@ class Ingests:
         trigger: Mapping[str, Any] | None,
     ) -> StreamingQuery:
         """Start taking rows; mistakes that can be seen before any row comes are raised here."""
+        self.log.require_main("an ingest")
         name = stream.name if name is None else name
         check_name(name, "ingest")
         _require_streaming(frame, stream)

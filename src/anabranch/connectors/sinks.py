@@ -76,6 +76,7 @@ class Sinks:
     ) -> None:
         """Create a sink. The same one again changes nothing; another one under its name is an error."""
         check_name(name, "sink")
+        self.log.require_main("a new sink")
         place = f"sink {name!r}"
         if tentative:
             raise AnabranchError(
@@ -141,6 +142,7 @@ class Sinks:
 
     def drop(self, name: str) -> None:
         """Forget a sink. What it has written stays; its note in the database goes, if the database answers."""
+        self.log.require_main("a sink to be dropped")  # its note in the database is main's
         sink = self.log.sinks.find(name)
         try:
             self._target_of(sink).forget()
@@ -149,6 +151,7 @@ class Sinks:
         self.log.sinks.drop(sink)
 
     def resume(self, name: str) -> None:
+        self.log.require_main("a sink to be resumed")
         self.log.sinks.resume(self.log.sinks.find(name))
 
     def there(self, name: str) -> bool:

@@ -258,6 +258,7 @@ class Queries:
         check_combination(state, insert_only=insert_only, tentative=tentative)
         if known_as is not None:
             check_name(known_as, "subscription")
+            self.log.require_main("a subscription with a name")
         cursor, behind = start_of(self.log, state, known_as, after)
         readers = [Pieces(self.log, self.session, state, cursor, after=behind, insert_only=insert_only)]
         if tentative:

@@ -69,6 +69,7 @@ class Session:
         self._settling = threading.RLock()
         self._closed = False
         self._apart: dict[tuple[tuple[str, str], ...], SparkSession] = {}
+        self.views: set[str] = set()  # of streams, in the session that people use, whichever branch they are of
 
     @property
     def spark(self) -> SparkSession:

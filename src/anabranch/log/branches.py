@@ -12,7 +12,6 @@ ended while it has branches of its own stays held until they are gone, since the
 
 from __future__ import annotations
 
-import re
 import threading
 import uuid
 from dataclasses import asdict, dataclass
@@ -29,7 +28,6 @@ from anabranch.log.storage import home_of, remove_home
 from anabranch.model.errors import AnabranchError
 
 FORKING, LIVE, ENDED = "forking", "live", "ended"
-MAIN = "main"
 _TABLE = tables.branches
 
 
@@ -158,18 +156,15 @@ class Branches:
     def drop(self, branch: Branch) -> None:
         """End a branch and remove what it has; an error if there are branches of it."""
         with self.main.write() as connection:
-            children = [label_of(row.name, row.generation) for row in _children(connection, branch.generation)]
-            if children:
-                raise AnabranchError(
-                    "BRANCH_IN_USE",
-                    place=f"branch {branch.label}",
-                    need="a branch of which there are no others",
-                    got=f"one with branches of its own: {', '.join(children)}",
-                    next_step="Drop those first.",
-                )
+            _require_childless(connection, branch)
             _end(connection, branch.generation)
         self._let_go(branch.generation)
         self._remove_ended(branch.generation)
+
+    def require_childless(self, branch: Branch) -> None:
+        """An error if there are branches of a branch."""
+        with self.main.read() as connection:
+            _require_childless(connection, branch)
 
     def leave(self, branch: Branch) -> None:
         """This process needs an unnamed branch no longer. It goes at once, or with the last branch of it."""
@@ -269,9 +264,18 @@ def _end(connection: sa.Connection, generation: str) -> None:
     connection.execute(_TABLE.update().where(here).values(state=ENDED, name=None, lease_until=None, expires_at=None))
 
 
-def _children(connection: sa.Connection, generation: str) -> list[Any]:
-    there = (_TABLE.c.parent == generation) & (_TABLE.c.state != ENDED)
-    return list(connection.execute(sa.select(_TABLE).where(there).order_by(_TABLE.c.fork_order)).all())
+def _require_childless(connection: sa.Connection, branch: Branch) -> None:
+    there = (_TABLE.c.parent == branch.generation) & (_TABLE.c.state != ENDED)
+    rows = connection.execute(sa.select(_TABLE).where(there).order_by(_TABLE.c.fork_order)).all()
+    if rows:
+        children = ", ".join(label_of(row.name, row.generation) for row in rows)
+        raise AnabranchError(
+            "BRANCH_IN_USE",
+            place=f"branch {branch.label}",
+            need="a branch of which there are no others",
+            got=f"one with branches of its own: {children}",
+            next_step="Drop those first.",
+        )
 
 
 def _require_free(connection: sa.Connection, name: str, now: int) -> None:
@@ -294,15 +298,3 @@ def _require_live(connection: sa.Connection, generation: str) -> None:
     row = connection.execute(sa.select(_TABLE).where(_TABLE.c.generation == generation)).first()
     if row is None or row.state != LIVE:
         raise gone(label_of(None, generation))
-
-
-def check_branch_name(name: str) -> None:
-    if isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,127}", name) and name.lower() != MAIN:
-        return
-    raise AnabranchError(
-        "BAD_NAME",
-        place="branch name",
-        need="a letter, then letters, digits, underscores and hyphens, 128 at most, and not 'main'",
-        got=repr(name),
-        next_step="Choose such a name.",
-    )

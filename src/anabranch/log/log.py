@@ -16,7 +16,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from anabranch.log import buckets, compaction, gc, overlays, positions, queries, register, retention, tables, views
-from anabranch.log.branches import Branch, Branches, check_branch_name
+from anabranch.log.branches import Branch, Branches
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock, system_clock
 from anabranch.log.commit import commit_run
@@ -35,7 +35,7 @@ from anabranch.log.stream_state import StreamState as StreamState
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, RunDraft, RunHeader, RunId, RunKind, Segment, check_run_id, check_source
-from anabranch.model.stream import StreamSpec
+from anabranch.model.stream import StreamSpec, check_branch_name
 from anabranch.model.time import instant_text
 
 
@@ -92,9 +92,14 @@ class Log:
         branch = fork(self.catalog, self.branches, self.generation, name, lifetime_us, published=published)
         return self.open_branch(branch)
 
-    def open_branch(self, branch: Branch) -> Log:
-        """A branch, opened beside this; to be closed before."""
+    def open_branch(self, branch: Branch | None) -> Log:
+        """A branch, or main for None, opened beside this; to be closed before."""
         return Log(self.root, clock=self.clock, lease_us=self.intents.lease_us, branch=branch, branches=self.branches)
+
+    def open_parent(self) -> Log:
+        """What a branch was forked from, opened beside it."""
+        parent = None if self.branch is None else self.branch.parent
+        return self.open_branch(None if parent is None else self.branches.find(parent))
 
     def require_main(self, what: str) -> None:
         """Refuse what never runs on a branch."""
@@ -335,18 +340,29 @@ class Log:
         with self.catalog.write() as connection:
             compaction.commit_compaction(connection, plan, written, intent_id, now)
 
-    def close(self) -> None:
-        """End this process's intents and let the catalog go; what was forked here without a name ends."""
+    def close(self, *, drop: bool = False) -> None:
+        """End this process's intents and let the catalog go. A branch without a name ends, any other by `drop`."""
+        if drop and self.branch is not None:
+            self.branches.require_childless(self.branch)
         try:
-            self.intents.close()
+            self._end_intents()
         finally:
             if self.branch is not None:
                 self.catalog.close()
-                if self._shares and self.branch.name is None:
+                if drop:
+                    self.branches.drop(self.branch)
+                elif self._shares and self.branch.name is None:
                     self.branches.leave(self.branch)
             if not self._shares:
                 self.branches.close()
                 self.branches.main.close()
+
+    def _end_intents(self) -> None:
+        try:
+            self.intents.close()
+        except AnabranchError as error:
+            if error.id != "BRANCH_GONE":  # with the branch went its intents
+                raise
 
     def __enter__(self) -> Self:
         return self

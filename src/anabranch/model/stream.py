@@ -156,6 +156,18 @@ def check_name(name: str, what: str) -> None:
         )
 
 
+def check_branch_name(name: str) -> None:
+    if isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,127}", name) and name.lower() != "main":
+        return
+    raise AnabranchError(
+        "BAD_NAME",
+        place="branch name",
+        need="a letter, then letters, digits, underscores and hyphens, 128 at most, and not 'main'",
+        got=repr(name),
+        next_step="Choose such a name.",
+    )
+
+
 def unknown_column(
     place: str, column: str, known: Sequence[str], next_step: str = "Rename the column or drop it."
 ) -> AnabranchError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anabranch.diagram.sql.branches import create_branch, drop_branch
 from anabranch.diagram.sql.create import checked_name, create_stream
 from anabranch.diagram.sql.cursor import Cursor
 from anabranch.diagram.sql.sinks import create_sink, drop_sink
@@ -21,6 +22,7 @@ from anabranch.diagram.sql.statements import (
     ReadTable,
     Resume,
     ResumeSink,
+    ShowBranches,
     ShowSinks,
     ShowStreams,
     Snapshot,
@@ -33,7 +35,8 @@ _QUESTIONS = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE", "("))
 _OURS = ("CREATE", "SPLIT", "DROP", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SELECT", "WITH")
 _THERE_IS = (
     "There are CREATE STREAM, SPLIT STREAM, DROP STREAM, RESUME STREAM, SHOW STREAMS, the same for SINK, CREATE TABLE, "
-    "REPLACE TABLE, DROP TABLE, DESCRIBE, EXPLAIN and SELECT; rows come in with append()."
+    "REPLACE TABLE, DROP TABLE, CREATE BRANCH, DROP BRANCH, SHOW BRANCHES, DESCRIBE, EXPLAIN and SELECT; rows come in "
+    "with append()."
 )
 
 
@@ -83,6 +86,8 @@ def _statement(source: SourceText, tokens: tuple[Token, ...]) -> Statement:
         return split_stream(cursor)
     if cursor.accept("CREATE", "SINK"):
         return create_sink(cursor)
+    if cursor.accept("CREATE", "BRANCH"):
+        return create_branch(cursor)
     if cursor.accept("CREATE"):
         cursor.expect("STREAM", next_step=_THERE_IS)
         return create_stream(cursor)
@@ -95,6 +100,10 @@ def _statement(source: SourceText, tokens: tuple[Token, ...]) -> Statement:
 def _short(cursor: Cursor) -> Statement:
     if cursor.accept("DROP", "SINK"):
         return drop_sink(cursor)
+    if cursor.accept("DROP", "BRANCH"):
+        return drop_branch(cursor)
+    if cursor.accept("SHOW", "BRANCHES"):
+        return ShowBranches(cursor.source)
     if cursor.accept("RESUME", "SINK"):
         return ResumeSink(cursor.source, checked_name(cursor, "sink"))
     if cursor.accept("SHOW", "SINKS"):

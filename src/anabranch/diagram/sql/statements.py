@@ -122,6 +122,26 @@ class ShowSinks(Statement):
 
 
 @dataclass(frozen=True)
+class CreateBranch(Statement):
+    """`CREATE BRANCH name [EXPIRES 'd']`: the warehouse as it is now, to go on with apart."""
+
+    name: str
+    expires: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropBranch(Statement):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class ShowBranches(Statement):
+    """`SHOW BRANCHES`."""
+
+
+@dataclass(frozen=True)
 class Describe(Statement):
     name: str
 
