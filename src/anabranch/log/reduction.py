@@ -5,6 +5,9 @@ level, so a store has few runs for each level and few levels, however long it gr
 result is rewritten once per level. Within the runs only segments that overlap in event time are rewritten;
 one that stands alone is kept as it is. Runs above the horizon, the last bucket up to which every query
 has said its revisions, stay as they are: what was said of them may still be asked for.
+
+One reduction rewrites a bounded number of rows. Where neighbouring runs have more that overlap, some stretches of
+event time are rewritten now and the others next time; the headers fold with the last of them.
 """
 
 from __future__ import annotations
@@ -36,17 +39,20 @@ class ReductionPlan:
     level: int
     rewritten: tuple[LoggedSegment, ...]
     ids: tuple[int, ...]  # of the segments that are rewritten
+    folds: bool = True  # whether this is all that there is to rewrite, so that the headers become one
 
     @property
     def rows(self) -> int:
         return sum(s.segment.rows for s in self.rewritten)
 
 
-def plan_reduction(connection: sa.Connection, stream_id: int, horizon: int, fan: int = FAN) -> ReductionPlan | None:
+def plan_reduction(
+    connection: sa.Connection, stream_id: int, horizon: int, fan: int = FAN, *, most_rows: int = MOST_ROWS
+) -> ReductionPlan | None:
     """The lowest level that has enough runs below the horizon, a bucket; None if there is none."""
     runs, segments = tables.runs, tables.segments
     found = connection.execute(
-        sa.select(runs.c.first_position, runs.c.position, runs.c.cause, runs.c.rows)
+        sa.select(runs.c.first_position, runs.c.position, runs.c.cause)
         .where(runs.c.stream_id == stream_id, runs.c.bucket <= horizon)
         .order_by(runs.c.position)
     ).all()
@@ -54,7 +60,7 @@ def plan_reduction(connection: sa.Connection, stream_id: int, horizon: int, fan:
     for row in found:
         levels.setdefault(int((row.cause or {}).get("level", 0)), []).append(row)
     for level, batch in sorted(levels.items()):
-        if len(batch) < fan or sum(row.rows for row in batch) > MOST_ROWS:
+        if len(batch) < fan:
             continue
         first, last = batch[0].first_position, batch[-1].position
         rows = connection.execute(
@@ -64,17 +70,32 @@ def plan_reduction(connection: sa.Connection, stream_id: int, horizon: int, fan:
                 segments.c.last_position <= last,
             )
         ).all()
-        clusters = _overlapping([(row.id, logged_from(row)) for row in rows])
-        chosen = [item for cluster in clusters if len(cluster) > 1 for item in cluster]
-        return ReductionPlan(
-            stream_id, first, last, level + 1, tuple(s for _, s in chosen), tuple(number for number, _ in chosen)
-        )
+        overlapping = [c for c in _overlapping([(row.id, logged_from(row)) for row in rows]) if len(c) > 1]
+        clusters = _bounded(overlapping, most_rows)
+        chosen = [item for cluster in clusters for item in cluster]
+        ids, rewritten = tuple(number for number, _ in chosen), tuple(logged for _, logged in chosen)
+        return ReductionPlan(stream_id, first, last, level + 1, rewritten, ids, folds=len(clusters) == len(overlapping))
     return None
 
 
-def _overlapping(found: Sequence[tuple[int, LoggedSegment]]) -> list[list[tuple[int, LoggedSegment]]]:
+Cluster = list[tuple[int, LoggedSegment]]
+
+
+def _bounded(clusters: Sequence[Cluster], most_rows: int) -> list[Cluster]:
+    """As many of the first clusters as have so few rows, and one at least: what overlaps is rewritten together."""
+    chosen: list[Cluster] = []
+    rows = 0
+    for cluster in clusters:
+        rows += sum(logged.segment.rows for _, logged in cluster)
+        if chosen and rows > most_rows:
+            break
+        chosen.append(cluster)
+    return chosen
+
+
+def _overlapping(found: Sequence[tuple[int, LoggedSegment]]) -> list[Cluster]:
     """Segments whose event times meet, directly or through others, together."""
-    clusters: list[list[tuple[int, LoggedSegment]]] = []
+    clusters: list[Cluster] = []
     reach: int | None = None
     timeless = [item for item in found if item[1].segment.event_min is None]
     timed = [item for item in found if item[1].segment.event_min is not None]
@@ -103,7 +124,7 @@ def commit_reduction(
     if intent_id is not None:
         again = "Nothing was changed; the next reduction plans anew."
         require_open(connection, intent_id, now=now, place="reduction of partial results", next_step=again)
-    segments, runs = tables.segments, tables.runs
+    segments = tables.segments
     old = connection.execute(sa.select(segments.c.path).where(segments.c.id.in_(plan.ids))).scalars().all()
     if len(old) != len(plan.ids):
         raise AnabranchError(
@@ -115,39 +136,38 @@ def commit_reduction(
         )
     connection.execute(segments.delete().where(segments.c.id.in_(plan.ids)))
     release_files(connection, list(old), now)
-    inside = (segments.c.stream_id == plan.stream_id) & (segments.c.first_position >= plan.first_position)
-    connection.execute(
-        segments.update()
-        .where(inside, segments.c.last_position <= plan.last_position)
-        .values(first_position=plan.first_position, last_position=plan.last_position)
-    )
     insert_segments(
         connection,
         [segment_values(s, plan.stream_id, intent_id, plan.first_position, plan.last_position) for s in written],
     )
     note_classes(connection, plan.stream_id, written)
-    mine = (runs.c.stream_id == plan.stream_id) & (runs.c.position >= plan.first_position)
-    totals = connection.execute(
-        sa.select(sa.func.min(runs.c.event_min), sa.func.max(runs.c.event_max)).where(
-            mine, runs.c.position <= plan.last_position
-        )
+    if plan.folds:
+        _fold(connection, plan)
+    if intent_id is not None:
+        end_intents(connection, intent_id)
+
+
+def _fold(connection: sa.Connection, plan: ReductionPlan) -> None:
+    """One header for the runs of a plan, whose segments are all of the new level now."""
+    segments, runs = tables.segments, tables.runs
+    inside = (segments.c.stream_id == plan.stream_id) & (segments.c.first_position >= plan.first_position)
+    inside &= segments.c.last_position <= plan.last_position
+    positions = {"first_position": plan.first_position, "last_position": plan.last_position}
+    connection.execute(segments.update().where(inside).values(positions))
+    mine = (runs.c.stream_id == plan.stream_id) & runs.c.position.between(plan.first_position, plan.last_position)
+    low, high = connection.execute(
+        sa.select(sa.func.min(runs.c.event_min), sa.func.max(runs.c.event_max)).where(mine)
     ).one()
-    rows = connection.execute(
-        sa.select(sa.func.coalesce(sa.func.sum(segments.c.rows), 0)).where(
-            inside, segments.c.last_position <= plan.last_position
-        )
-    ).scalar_one()
+    rows = connection.execute(sa.select(sa.func.coalesce(sa.func.sum(segments.c.rows), 0)).where(inside)).scalar_one()
     connection.execute(runs.delete().where(mine, runs.c.position < plan.last_position))
     connection.execute(
         runs.update()
-        .where(runs.c.stream_id == plan.stream_id, runs.c.position == plan.last_position)
+        .where(mine)
         .values(
             first_position=plan.first_position,
-            event_min=totals[0],
-            event_max=totals[1],
+            event_min=low,
+            event_max=high,
             rows=int(rows),
             cause={"level": plan.level},
         )
     )
-    if intent_id is not None:
-        end_intents(connection, intent_id)
