@@ -56,7 +56,7 @@ def paired(
     hashed: int | None = None,
 ) -> Relation:
     """The pairs of two relations: the columns of a Join, and what a row carries; one side may be hashed as it comes."""
-    l, r = (quoted(name) for name in _aliases(box))  # noqa: E741
+    l, r = (quoted(name) for name in aliases(box))  # noqa: E741
     carried = {
         "_event_time": f"GREATEST({l}._event_time, {r}._event_time)",
         "_weight": f"{l}._weight * COALESCE({r}._weight, 1)",
@@ -78,7 +78,8 @@ def paired(
     return Relation(sql, tuple(carried), box.columns)
 
 
-def _aliases(box: Join) -> tuple[str, str]:
+def aliases(box: Join) -> tuple[str, str]:
+    """The names of the two sides, as expressions of the user's know them."""
     return (box.sides[0].name if len(box.sides) == 2 else "_left"), box.sides[-1].name
 
 
@@ -88,7 +89,7 @@ def _struct(name: str, columns: Sequence[str]) -> str:
 
 def matches(box: Join, guard: Guard = NO_GUARD) -> str:
     """The condition on a pair: the user's, and the band."""
-    l, r = (quoted(name) for name in _aliases(box))  # noqa: E741
+    l, r = (quoted(name) for name in aliases(box))  # noqa: E741
     terms = [f"({guard.keeps_pair(box.on.text)})"] if box.on else []
     if box.within is not None:
         apart = f"UNIX_MICROS({l}._event_time) - UNIX_MICROS({r}._event_time)"
@@ -112,7 +113,7 @@ def added(box: Join, sides: Sides, guard: Guard = NO_GUARD) -> Relation:
 
 def without_partner(box: Join, sides: Sides, moments: Sequence[Moment], guard: Guard = NO_GUARD) -> Relation:
     """How often left rows without a partner are said, as differences from moment to moment."""
-    alias = _aliases(box)[0]
+    alias = aliases(box)[0]
     left, right = replace(sides.every[0], alias=alias), sides.every[1]
     content = ["_event_time", "_of", *left.columns]
     counts = _partners(box, _touched(box, left, sides, moments, content, guard), right, moments, content, guard)
@@ -150,7 +151,7 @@ def _partners(
     box: Join, there: Relation, right: Relation, moments: Sequence[Moment], content: Sequence[str], guard: Guard
 ) -> str:
     """How many partners each left row has at every moment."""
-    l, r = (quoted(name) for name in _aliases(box))  # noqa: E741
+    l, r = (quoted(name) for name in aliases(box))  # noqa: E741
     counted = ", ".join(
         f"COALESCE(SUM({r}._weight) FILTER (WHERE {r}._bucket <= {m.bucket}L), 0) AS _p{n}"
         for n, m in enumerate(moments)
@@ -164,9 +165,11 @@ def _passed(box: Join, moment: Moment) -> str:
     """Whether the band of a left row has passed."""
     if not box.banded:
         return "TRUE"
+    by_left = box.between is not None and box.between.of_left
     if moment.progress is None:
-        return "FALSE"
-    return f"COALESCE({_end_of(box)} < {moment.progress}L, FALSE)"
+        return f"{_end_of(box)} IS NULL" if by_left else "FALSE"
+    # A row whose own bound is missing can have no partner, now or ever.
+    return f"COALESCE({_end_of(box)} < {moment.progress}L, {by_left})"
 
 
 def _passing(box: Join, moments: Sequence[Moment]) -> str | None:

@@ -277,6 +277,10 @@ class Live:
     def stores_of(self, query: LiveQuery) -> list[LiveStore]:
         return [self.stores[number] for number in query.stored.stores]
 
+    def advances(self, store: LiveStore) -> bool:
+        """Whether somebody who has not halted needs what a store will hold."""
+        return any(not query.halted for query in self.users_of(store))
+
     def users_of(self, store: LiveStore) -> list[LiveQuery]:
         return [q for q in self.queries.values() if store.stored.id in q.stored.stores]
 

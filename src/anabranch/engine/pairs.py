@@ -8,8 +8,9 @@ from dataclasses import replace
 from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.progress import has_event_time
 from anabranch.diagram.query import OnError
-from anabranch.diagram.reach import EVERYTHING, Interval
+from anabranch.diagram.reach import BEGINNING, EVERYTHING, Interval
 from anabranch.diagram.reach import join as joined
+from anabranch.engine.band import Reach, measure_reach
 from anabranch.engine.bounds import without
 from anabranch.engine.guard import NO_GUARD, Guard
 from anabranch.engine.ignored import ignored_before
@@ -20,6 +21,8 @@ from anabranch.engine.reread import Rereading, good
 
 class Pairing(Rereading):
     """A Join in a step."""
+
+    reach: Reach | None = None  # of a Join by bounds, once it is known
 
     @property
     def box(self) -> Join:
@@ -48,8 +51,10 @@ class Pairing(Rereading):
 
     def _sides(self, leaves: Leaves) -> Sides:
         left, right = self.box.parts
-        of_left, of_right = self._times()
         new = (self.new(leaves, left), self.new(leaves, right))
+        if self.box.between is not None:
+            self.reach = self._measured(leaves, new[self._bounding])
+        of_left, of_right = self._times()
         every = (self.every(leaves, left, of_left), self.every(leaves, right, of_right))
         if self.oldest is not None:
             self.ignored = [leaves.frame(self.oldest.ignored(rows, side)) for side, rows in enumerate(new)]
@@ -63,18 +68,51 @@ class Pairing(Rereading):
     def _times(self) -> list[tuple[Interval, ...]]:
         """For each side, the event times at which its rows matter."""
         fresh = [self.fresh(part) for part in self.box.parts]
-        found = [around(fresh[1], self.box.within), around(fresh[0], self.box.within)]
+        found = [self._partners(1, fresh[1]), self._partners(0, fresh[0])]
         if self.box.outer:
             mine = [*found[0], *fresh[0], *self._passing()]
-            found = [joined(mine), joined([*found[1], *around(mine, self.box.within)])]
+            found = [joined(mine), joined([*found[1], *self._partners(0, mine)])]
         timed = [has_event_time(part) for part in self.box.parts]
         return [times if known else EVERYTHING for times, known in zip(found, timed, strict=True)]
+
+    def _partners(self, side: int, times: Sequence[Interval]) -> tuple[Interval, ...]:
+        """Where the partners of a side's rows at some event times can be."""
+        if self.box.between is None:
+            return around(times, self.box.within)
+        if self.reach is None:
+            return EVERYTHING
+        return self.reach.partners(times) if side == self._bounding else self.reach.bounding(times)
+
+    @property
+    def _bounding(self) -> int:
+        """The side whose columns are the bounds."""
+        assert self.box.between is not None
+        return 0 if self.box.between.of_left else 1
+
+    def _measured(self, leaves: Leaves, new: Relation) -> Reach | None:
+        """The reach of all rows that the bounding side has had, those of this step among them."""
+        stored = self.query.stored
+        known = None if stored.reach is None else Reach(*stored.reach)
+        rows = new
+        if known is None and stored.bucket is not None:  # it was made before reaches were recorded
+            rows = self.every(leaves, self.box.parts[self._bounding], EVERYTHING)
+        elif not self.fresh(self.box.parts[self._bounding]):
+            return known
+        measured = measure_reach(leaves, self.box, rows)
+        reach = known if measured is None else measured.united(known)
+        if reach is not None and reach != known:
+            self.step.note_reach(self.query, (reach.low, reach.high))
+        return reach
 
     def _passing(self) -> Sequence[Interval]:
         """Where left rows are whose band passes in this step."""
         first, last = self.moments[0].progress, self.moments[-1].progress
-        if self.box.between is not None:
-            return EVERYTHING
-        if self.box.within is None or last is None or first == last:
+        if not self.box.banded or last is None or first == last:
             return ()
-        return (((-(1 << 62) if first is None else first - self.box.within), last - self.box.within),)
+        passed = [(BEGINNING if first is None else first, last)]
+        if self.box.between is not None:
+            if self._bounding:  # a left row's band ends with its own event time
+                return passed
+            return EVERYTHING if self.reach is None else self.reach.bounding(passed)
+        assert self.box.within is not None
+        return [(BEGINNING if first is None else first - self.box.within, last - self.box.within)]

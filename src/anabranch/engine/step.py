@@ -75,6 +75,7 @@ class Taken:
     halted: list[tuple[LiveQuery, AnabranchError]] = field(default_factory=list)
     opened: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by query: segments of partial results
     dropped: dict[str, int] = field(default_factory=dict)  # by query: revisions that matter too little to be said
+    reach: dict[str, tuple[int, int]] = field(default_factory=dict)  # by query: of a Join by bounds, where it grew
     changes: int = 0
 
 
@@ -92,7 +93,7 @@ class Step:
         self._intents: dict[int, Intent] = {}  # by stream
         self._beginning = Lock()
         # A store may be further behind than all queries that run, if the one that used it has halted.
-        furthest = min((s.came for s in self.live.stores.values()), default=self.upto)
+        furthest = min((s.came for s in self.live.stores.values() if self.live.advances(s)), default=self.upto)
         earlier = log.register.buckets_after(min(furthest, buckets[0].number - 1))
         self.stimes = {bucket.number: bucket.stime for bucket in earlier if bucket.number <= self.upto}
         self.feeds = Feeds(log, self.live, sorted(self.stimes), self.taken.outputs)
@@ -247,7 +248,7 @@ class Step:
             self.taken.changes += 0 if query.hidden else draft.rows
         self.taken.moves.append(
             Move("query", query.stored.id, query.stored.bucket, self.upto, released=saying.released,
-                 dropped=self.taken.dropped.get(query.name, 0))
+                 dropped=self.taken.dropped.get(query.name, 0), reach=self.taken.reach.get(query.name))
         )  # fmt: skip
 
     def progress_at(self, sources: Sequence[str], bucket: int) -> dict[str, int | None]:
@@ -274,6 +275,10 @@ class Step:
     def note_dropped(self, query: LiveQuery, many: int) -> None:
         """Remember how many revisions of a query are not said, to be counted with the step."""
         self.taken.dropped[query.name] = many
+
+    def note_reach(self, query: LiveQuery, reach: tuple[int, int]) -> None:
+        """Remember how far apart the partners of a Join by bounds can be, to be recorded with the step."""
+        self.taken.reach[query.name] = reach
 
     def state(self, stream_id: int) -> StreamState:
         return self.live.state(stream_id)

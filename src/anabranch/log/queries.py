@@ -35,6 +35,7 @@ class StoredQuery:
     halted: Mapping[str, str] | None
     feed_id: int
     tentative: Mapping[str, Any] | None
+    reach: tuple[int, int] | None
     stores: tuple[int, ...]
 
 
@@ -55,7 +56,8 @@ def all_queries(connection: sa.Connection) -> list[StoredQuery]:
     return [
         StoredQuery(
             row.id, row.name, row.stream_id, row.definition, row.bucket, row.released, row.halted,
-            row.feed_id, row.tentative, tuple(used.get(row.id, ())),
+            row.feed_id, row.tentative, None if row.reach is None else (row.reach[0], row.reach[1]),
+            tuple(used.get(row.id, ())),
         )
         for row in rows
     ]  # fmt: skip

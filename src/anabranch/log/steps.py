@@ -45,6 +45,7 @@ class Move:
     after: int
     released: int | None = None  # queries: revisions are said up to this bucket
     dropped: int = 0  # queries: revisions that were not said, because they matter too little
+    reach: tuple[int, int] | None = None  # queries: how far apart the partners of a Join by bounds can be, if it grew
 
 
 def _moving(table: sa.Table, **more: Any) -> sa.Update:
@@ -104,6 +105,8 @@ def _move(connection: sa.Connection, kind: str, moves: Sequence[Move]) -> None:
             said = connection.execute(sa.select(table.c.definition).where(here)).scalar_one()
             more = {**said, "dropped": said.get("dropped", 0) + move.dropped}
             connection.execute(table.update().where(here).values(definition=more))
+        if move.reach is not None:
+            connection.execute(table.update().where(table.c.id == move.id).values(reach=list(move.reach)))
 
 
 def _conflict(connection: sa.Connection, kind: str, moves: Sequence[Move]) -> AnabranchError:

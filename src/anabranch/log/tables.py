@@ -285,6 +285,8 @@ queries = Table(
     Column("halted", JSON(none_as_null=True)),  # the error at which it stopped
     Column("feed_id", _Serial, ForeignKey("streams.id")),  # where it says what is tentative
     Column("tentative", JSON(none_as_null=True)),  # what it has said there and not undone
+    # Of a Join by bounds: how far before and after a row of the bounding side its partners have been allowed to be.
+    Column("reach", JSON(none_as_null=True)),
     sqlite_autoincrement=True,
 )
 

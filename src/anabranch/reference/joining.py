@@ -93,14 +93,11 @@ def _in_band(
 def _passed(box: Join, bounds: tuple[Evaluate, Evaluate] | None, left: WeightedRow, progress: int | None) -> bool:
     if not box.banded:
         return True
-    if progress is None or left.event_time is None:
-        return False
     end = left.event_time
-    if box.within is not None:
-        end += box.within
-    elif bounds is not None and box.between is not None and box.between.of_left:
-        high = bounds[1](pair(box, left, None).values)
-        if high is None:
-            return False
-        end = int(high)
-    return end < progress
+    if bounds is not None and box.between is not None and box.between.of_left:
+        end = bounds[1](pair(box, left, None).values)
+        if end is None:
+            return True
+    if progress is None or end is None:
+        return False
+    return int(end) + (box.within or 0) < progress

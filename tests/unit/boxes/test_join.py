@@ -119,6 +119,10 @@ def test_bounds_may_come_from_the_columns_of_either_side() -> None:
     of_left = "SELECT a, c FROM x JOIN l ON l.id = x.id WITHIN BETWEEN x.start AND x.stop"
     for text in (of_right, of_left):
         assert said(text, l=events, x=spans) == [(2, "c"), (3, "c")]
+    outer = of_left.replace("JOIN", "LEFT JOIN")
+    open_ended = [WeightedRow({"id": 1, "c": "no end", "start": 2 * SECOND, "stop": None}, 0)]
+    assert said(outer, progress=None, l=events, x=spans) == [(2, "c"), (3, "c")]
+    assert said(outer, progress=None, l=events, x=open_ended) == [(None, "no end")], "it can have no partner"
     join = box(of_left).inputs[0]
     assert isinstance(join, Join)
     assert join.between == Band(True, Expression("x.start"), Expression("x.stop"))

@@ -4,8 +4,8 @@ A pair's event time is the later of the two. A band bounds how far apart the two
 says so for both directions, both ends included; `between` gives, from columns of one side, the first and the
 last event time that a row of the other side may have. Without a band all rows of both sides are compared,
 down to the history bound. A left outer Join also says each left row that has no partner, with nulls beside
-it: once progress has passed the end of its band, or at once where there is no band; it is taken back
-when a partner comes.
+it: once progress has passed the end of its band, or at once where there is no band, or where its own bound is
+missing so that it can have no partner; it is taken back when a partner comes.
 
 The columns of a Join are its sides, each a struct under the side's name, and every column that only one side
 has, under its own name. So `l.price` means what it does in SQL.

@@ -11,6 +11,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
+    op.add_column("queries", sa.Column("reach", sa.JSON(), nullable=True))
     op.create_index("runs_by_bucket", "runs", ["stream_id", "bucket"], unique=False)
 
     op.add_column("warehouse", sa.Column("fork_order", sa.BigInteger(), nullable=False, server_default="0"))
