@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.log.reduction import FAN
+from tests.laws.killed import STEP
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SCHEMA = "k STRING, n INT, b BIGINT, d DOUBLE, x DECIMAL(12, 2), ts TIMESTAMP"
@@ -78,6 +79,7 @@ class Action:
     rows: tuple[tuple[Any, ...], ...] = ()
     source: str | None = None
     commit: bool = True
+    point: str = ""  # where a process is killed
 
 
 @dataclass
@@ -95,11 +97,13 @@ class Case:
 
 
 def draw_case(seed: int, *, kills: bool = True) -> Case:
+    """A case; those with a kill go through the phases of a step in turn."""
     chance = np.random.default_rng(seed)
     queries = [_query(chance, number) for number in range(int(chance.integers(1, 3)))]
     rows = _rows(chance, int(chance.integers(20, 120)))
     slack, drift = int(chance.choice([0, 30, 600])), _pick(chance, [None, None, 60, 1800])
-    actions = _many_runs(chance, rows) if seed % 5 == 1 else _actions(chance, rows, kills and seed % 7 == 3)
+    kill = tuple(STEP)[(seed // 6 + seed // 30) % len(STEP)] if kills and seed % 6 == 4 else None
+    actions = _many_runs(chance, rows) if seed % 5 == 1 else _actions(chance, rows, kill)
     case = Case(seed, slack, drift, queries, actions)
     case.traits = {trait for query in queries for trait in query.kind} | _traits(case)
     return case
@@ -107,6 +111,7 @@ def draw_case(seed: int, *, kills: bool = True) -> Case:
 
 def _traits(case: Case) -> set[str]:
     traits = {action.do for action in case.actions if action.do in ("abort", "kill", "speculate")}
+    traits |= {f"kill: {action.point}" for action in case.actions if action.do == "kill"}
     if case.drift is not None:
         traits.add("drift")
     if sum(action.do == "advance" for action in case.actions) > FAN:
@@ -152,7 +157,7 @@ def _pick(chance: np.random.Generator, choices: list[Any]) -> Any:
     return choices[int(chance.integers(0, len(choices)))]
 
 
-def _actions(chance: np.random.Generator, rows: list[tuple[Any, ...]], kill: bool) -> list[Action]:
+def _actions(chance: np.random.Generator, rows: list[tuple[Any, ...]], kill: str | None) -> list[Action]:
     """Runs in an order near that of the rows, now and then far from it."""
     cuts = sorted(set(chance.integers(0, len(rows), size=int(chance.integers(2, 6))).tolist()) | {0, len(rows)})
     runs = [tuple(rows[a:b]) for a, b in itertools.pairwise(cuts)]
@@ -173,8 +178,9 @@ def _actions(chance: np.random.Generator, rows: list[tuple[Any, ...]], kill: boo
             actions.append(Action("bucket"))
         if chance.random() < 0.2:
             actions.append(Action("advance"))
-    if kill:
-        actions.insert(int(chance.integers(1, len(actions) + 1)), Action("kill"))
+    if kill is not None:
+        something_waits = [place for place, action in enumerate(actions, 1) if action.do in ("append", "speculate")]
+        actions.insert(_pick(chance, something_waits), Action("kill", point=kill))
     return actions
 
 

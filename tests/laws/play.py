@@ -22,7 +22,8 @@ from anabranch.reference.run import answer
 from anabranch.reference.values import Timestamp
 from tests.laws.cases import END, SCHEMA, Case, CaseQuery
 
-KILL_POINTS = ("parallel", "serial", "commit", "committed")
+KILLS: Counter[str] = Counter()  # the processes that were killed, by where
+ROOT = Path(__file__).parents[2]
 
 
 def open_case(engine: ab.Engine, case: Case) -> ab.Stream:
@@ -36,7 +37,7 @@ def open_case(engine: ab.Engine, case: Case) -> ab.Stream:
 def play(engine: ab.Engine, case: Case, *, at_once: int | None = None, catch_up: bool = False) -> None:
     """Do what the case says. With `catch_up`, buckets are only recorded, and processed together in the end."""
     stream = open_case(engine, case)
-    for number, action in enumerate(case.actions):
+    for action in case.actions:
         if action.do == "append":
             stream.append(list(action.rows), source=action.source)
         elif action.do in ("abort", "speculate"):
@@ -46,7 +47,7 @@ def play(engine: ab.Engine, case: Case, *, at_once: int | None = None, catch_up:
         elif action.do == "advance":
             record(engine) if catch_up else engine.advance()
         elif action.do == "kill" and not catch_up:
-            killed_advance(engine.warehouse, KILL_POINTS[(case.seed + number) % len(KILL_POINTS)])
+            killed_advance(engine.warehouse, action.point)
     record(engine)
     stream.punctuate(END)
     record(engine)
@@ -73,16 +74,19 @@ def _speculate(
 
 
 def killed_advance(warehouse: Path, point: str) -> None:
-    """Another process advances the warehouse, and is killed at some point of it."""
+    """Another process advances the warehouse, and is killed at some point of it: fails if it is not."""
     script = Path(__file__).with_name("killed.py")
     done = subprocess.run(
         [sys.executable, str(script), str(warehouse), point],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
         timeout=180,
     )
-    assert done.returncode in (-signal.SIGKILL, 0), done.stderr[-2000:]
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (-signal.SIGKILL, [f"dies at {point}"]), (
+        f"it was not killed at {point}, but ended with {done.returncode}: {done.stderr[-2000:]}"
+    )
+    KILLS[point] += 1
 
 
 def oracle(engine: ab.Engine, case: Case, query: CaseQuery) -> list[tuple[Any, ...]]:

@@ -20,6 +20,7 @@ import pytest
 import anabranch as ab
 from anabranch.engine import kept, kernel, saying
 from tests.laws.cases import draw_case
+from tests.laws.killed import STEP
 from tests.laws.play import assert_reduced, assert_replays, assert_same, meant, oracle, play, said, table
 
 FIRST, IN_TEST, IN_PROOF = 1000, 20, 60
@@ -65,7 +66,10 @@ def test_the_cases_cover_what_they_are_about(first: int, many: int, said_at_the_
     counts = Counter(trait for seed in range(first, first + many) for trait in draw_case(seed).traits)
     shown = ", ".join(f"{trait} {counts[trait]}" for trait in WANTED)
     said_at_the_end.append(f"order independence, of {many} cases: {shown}")
+    phases = {phase: counts[f"kill: {phase}"] for phase in STEP}
+    said_at_the_end.append(f"kills: {', '.join(f'{phase} {count}' for phase, count in phases.items())}")
     assert all(counts[trait] >= many / 10 for trait in WANTED), counts
+    assert all(phases.values()) or many < IN_PROOF, phases
 
 
 @pytest.mark.parametrize(
