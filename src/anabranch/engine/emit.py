@@ -91,8 +91,9 @@ class BucketWriter:
         numbers = pc.cast(table["_bucket"], pa.int64()).to_numpy()
         if not self.split:
             numbers = np.zeros_like(numbers)
-        for bucket in np.unique(numbers).tolist():
-            some = table if numbers[0] == numbers[-1] else table.filter(pa.array(numbers == bucket))
+        buckets = np.unique(numbers).tolist()
+        for bucket in buckets:
+            some = table if len(buckets) == 1 else table.filter(pa.array(numbers == bucket))
             yield {**self._write(some), "bucket": bucket}
 
     def _write(self, table: pa.Table) -> Report:
