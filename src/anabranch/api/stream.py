@@ -249,10 +249,10 @@ class Stream:
         """Rows as they were logged: positions inclusive, event times from inclusive to exclusive.
 
         `tentative` adds the rows of speculative units of work. `log_columns` adds where each row stands in
-        the log: `_position`, `_ordinal`, `_stime`, `_source`, `_change_type`, `_stability`. In a keyed stream
-        deletions are rows of the log too; those by key have no event time, and a read of a stretch of event
-        time has them only with `log_columns`, since they may concern it. Files taken by reference are checked
-        when this is called, not each time the DataFrame is used.
+        the log: `_position`, `_ordinal`, `_stime`, `_entry_point`, `_sequence`, `_source`, `_change_type`,
+        `_stability`. In a keyed stream deletions are rows of the log too; those by key have no event time, and
+        a read of a stretch of event time has them only with `log_columns`, since they may concern it. Files
+        taken by reference are checked when this is called, not each time the DataFrame is used.
         """
         place = f"read stream {self.name!r}"
         wanted = ReadRange(
@@ -266,6 +266,13 @@ class Stream:
         _require_forward(wanted.from_time, wanted.to_time, f"{place}, event times")
         plan = self._log.plan(self.name, wanted)
         return dataframe(self._session.spark, plan, self._log.root, log_columns=log_columns)
+
+    def held(self) -> DataFrame:
+        """Deletions that wait for rows which have not come, as these rows with `_held`, how many of each lack.
+
+        They take nothing else away. In a stream with a key they are deletions of keys that never had a row.
+        """
+        return self._queries.held(self.name)
 
     def quarantined(self) -> DataFrame:
         """Rows that were set aside when they came, with `_reason`, and `_position` and `_source` of their run.

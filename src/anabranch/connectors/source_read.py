@@ -7,26 +7,21 @@ all of Spark.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from anabranch.connectors.source_segments import Part, parts_of, read_part, shaped
+from anabranch.engine.netting import VERSION, rows_in_arrow
 from anabranch.log.reading import ReadRange
-from anabranch.model.run import ChangeType
 
 if TYPE_CHECKING:
     from anabranch.connectors.source import Place
-
-_TAKEN = (ChangeType.DELETE.value, ChangeType.UPDATE_PREIMAGE.value)
 
 
 @dataclass
@@ -80,37 +75,11 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
                 yield shaped(batch, self.arrow)
             return
         assert isinstance(partition, Whole)
-        carried = ("_change_type", "_stime", "_position", "_ordinal")
+        carried = ("_change_type", *VERSION)
         batches = [b for part in partition.parts for b in read_part(part, [*self.arrow.names, *carried])]
         if not batches:
             return
         changes = pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="permissive")
-        rows = latest(changes, partition.key) if partition.key else net(changes, self.arrow.names)
+        rows = rows_in_arrow(changes, partition.key, self.arrow.names)
         for batch in rows.combine_chunks().to_batches():
             yield shaped(batch.select(self.arrow.names), self.arrow)
-
-
-def latest(messages: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """Of each key the latest message, unless it deletes."""
-    ordered = messages.sort_by([(name, "ascending") for name in ("_stime", "_position", "_ordinal")])
-    numbered = ordered.append_column("_row", pa.array(np.arange(ordered.num_rows)))
-    last = numbered.group_by(list(key)).aggregate([("_row", "max")])["_row_max"]
-    found = ordered.take(last)
-    return found.filter(pc.not_equal(found["_change_type"], ChangeType.DELETE.value))
-
-
-def net(changes: pa.Table, names: list[str]) -> pa.Table:
-    """The rows that are left when changes are added up."""
-    taken = pc.is_in(changes["_change_type"], pa.array(_TAKEN))
-    keys = {f"c{n}": _comparable(changes[name]) for n, name in enumerate(names)}
-    counted = pa.table({**keys, "_weight": pc.if_else(taken, -1, 1), "_row": pa.array(np.arange(changes.num_rows))})
-    groups = counted.group_by(list(keys)).aggregate([("_weight", "sum"), ("_row", "min")])
-    left = np.maximum(groups["_weight_sum"].to_numpy(), 0)
-    return changes.take(pa.array(np.repeat(groups["_row_min"].to_numpy(), left)))
-
-
-def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """Values by which rows are told apart; what is nested, as text."""
-    if not pa.types.is_nested(column.type):
-        return column
-    return pa.array([None if v is None else json.dumps(v, default=str, sort_keys=True) for v in column.to_pylist()])

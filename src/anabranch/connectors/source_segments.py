@@ -26,6 +26,8 @@ class Part(InputPartition):  # type: ignore[misc]
     path: str
     position: int | None  # None: the rows carry their own
     stime: int | None
+    entry_point: str | None
+    sequence: int | None
     ordinal_base: int
     reference: bool
     first: int  # positions that are wanted, both inclusive
@@ -51,10 +53,13 @@ def _part(logged: LoggedSegment, plan: ReadPlan, root: str, first: int, last: in
             next_step="Read this stream with engine.stream(name).read().",
         )
     bounds = segment.options.get("bounds")
+    entry_point, sequence = (None, None) if logged.run_id is None else logged.run_id
     return Part(
         path=segment.path if segment.reference else f"{root}/{segment.path}",
         position=None if logged.compacted else logged.last_position,
         stime=logged.stime,
+        entry_point=entry_point,
+        sequence=sequence,
         ordinal_base=segment.ordinal_base,
         reference=segment.reference,
         first=first,
@@ -88,6 +93,9 @@ def _column(part: Part, table: pa.Table, name: str, row: int) -> Any:
         return _constant("stable", pa.string(), many)
     if name == "_position" and part.position is not None:
         return _constant(part.position, pa.int64(), many)
+    if name in ("_entry_point", "_sequence") and name not in table.column_names:
+        kind = pa.string() if name == "_entry_point" else pa.int64()
+        return _constant(part.entry_point if name == "_entry_point" else part.sequence, kind, many)
     if name == "_stime":
         known = table[name] if name in table.column_names else _constant(part.stime, pa.int64(), many)
         return pc.cast(pc.cast(known, pa.int64()), pa.timestamp("us")).cast(INSTANT)

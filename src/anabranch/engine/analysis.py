@@ -32,13 +32,14 @@ from anabranch.engine.join import paired
 from anabranch.engine.kernel import partial_rows as kernel_rows
 from anabranch.engine.kernel import prepare_partials, rows_below
 from anabranch.engine.live import Live, RecipeKey
+from anabranch.engine.netting import STAMP_TYPE
 from anabranch.engine.read import spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
 from anabranch.model.schema import Schema
 
 _CARRIED = "_event_time TIMESTAMP, _weight INT, _bucket BIGINT, _of BIGINT"
-_MESSAGE = "_gone BOOLEAN, _stamp STRUCT<s: TIMESTAMP, p: BIGINT, o: BIGINT>"
+_MESSAGE = f"_gone BOOLEAN, _stamp {STAMP_TYPE}"
 
 
 class Analysis:

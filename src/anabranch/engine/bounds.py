@@ -22,6 +22,7 @@ from anabranch.diagram.reach import Interval
 from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.live import Live, Terms
+from anabranch.engine.netting import WEIGHT
 from anabranch.engine.relation import Relation, listed, told_apart
 from anabranch.log.segments import SegmentLayout
 from anabranch.model.run import ChangeType, Role
@@ -155,7 +156,7 @@ def write_ignored(frame: DataFrame | None, layout: SegmentLayout) -> list[Writte
 
 def without(rows: Relation, ignored: Relation, side: int) -> Relation:
     """All rows of a side less those that were ignored before: one that equals each is taken off."""
-    weight = f"SUM(IF(_change_type = '{ChangeType.DELETE}', -1, 1))"
+    weight = f"SUM({WEIGHT})"
     before = f"SELECT _hash, {weight} AS _gone FROM {ignored.source} WHERE _side = {side} GROUP BY _hash"
     one = f"ROW_NUMBER() OVER (PARTITION BY {hash_of(rows)} ORDER BY _bucket) AS _first"
     hashed = f"SELECT *, {hash_of(rows)} AS _hash, {one} FROM {rows.source}"

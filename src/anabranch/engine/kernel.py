@@ -21,6 +21,7 @@ from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.stages import Leaf
+from anabranch.engine import netting
 from anabranch.engine.aggregates import Lowered, takes_deletions
 from anabranch.engine.bounds import Oldest, write_ignored
 from anabranch.engine.emit import Written, write_buckets
@@ -35,7 +36,7 @@ from anabranch.log.buckets import Bounds
 from anabranch.log.reading import ReadPlan
 from anabranch.log.segments import SegmentLayout
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import ChangeType, Role
+from anabranch.model.run import Role
 from anabranch.model.schema import Schema
 
 # Below this many rows one task is faster than an exchange.
@@ -182,7 +183,7 @@ class SparkKernel:
             frame = dataframe(self.spark, feed.plan, self.root, log_columns=logged)
             made = {
                 "_event_time": quoted(spec.event_time),
-                "_weight": _WEIGHT if feed.revisions and not messages else "1",
+                "_weight": netting.WEIGHT if feed.revisions and not messages else "1",
                 "_bucket": _bucket(feed.bounds),
                 "_of": "CAST(NULL AS BIGINT)",
             }
@@ -206,14 +207,8 @@ class SparkKernel:
 
 
 _PLACE = ("_bucket", "_pane")
-_MESSAGE = {
-    "_gone": f"(_change_type = '{ChangeType.DELETE}')",
-    "_stamp": "NAMED_STRUCT('s', _stime, 'p', _position, 'o', _ordinal)",
-}
-_WEIGHT = f"CASE WHEN _change_type IN ('{ChangeType.DELETE}', '{ChangeType.UPDATE_PREIMAGE}') THEN -1 ELSE 1 END"
-
-
-_SAID = {"_event_time": "_event_time", "_weight": _WEIGHT, "_of": "_of"}
+_MESSAGE = {"_gone": f"({netting.TAKES_AWAY})", "_stamp": netting.STAMP}
+_SAID = {"_event_time": "_event_time", "_weight": netting.WEIGHT, "_of": "_of"}
 
 
 def _from(first: int | None) -> str:
@@ -239,7 +234,7 @@ def _resolved(rows: Relation, feed: Feed) -> Relation:
         rows = replace(rows, sql=f"SELECT * FROM {rows.source} WHERE NOT {feed.oldest.beyond}")
     buckets = [bound.bucket for bound in feed.bounds]
     counts = ", ".join(
-        f"GREATEST(COALESCE(SUM(_weight) FILTER (WHERE _bucket <= {bucket}L), 0), 0) AS _w{n}"
+        f"{netting.there(f'SUM(_weight) FILTER (WHERE _bucket <= {bucket}L)')} AS _w{n}"
         for n, bucket in enumerate(buckets)
     )
     said = [(bucket, f"_w{n}" + (f" - _w{n - 1}" if n else "")) for n, bucket in enumerate(buckets)]

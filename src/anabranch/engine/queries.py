@@ -23,11 +23,12 @@ from anabranch.engine.ignored import count_ignored, ignored_rows
 from anabranch.engine.kernels import columnar, kernel_lines
 from anabranch.engine.live import Live, LiveQuery
 from anabranch.engine.mistakes import ExpressionRefused
+from anabranch.engine.netting import held_of, rows_of
 from anabranch.engine.pieces import Cursor, Pieces
 from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
 from anabranch.engine.subscribe import Subscription, check_combination, start_of
-from anabranch.engine.tables import changes_of, live_rows, net, table_of_query
+from anabranch.engine.tables import changes_of, table_of_query
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
@@ -196,12 +197,17 @@ class Queries:
 
     def _base(self, state: StreamState, last: int | None) -> DataFrame:
         plan = self.log.plan(state.name, ReadRange(last_position=last, held=last is None))
-        names = tuple(state.spec.schema.names)
-        if state.spec.key:
-            return live_rows(dataframe(self.session.spark, plan, self.log.root, log_columns=True), state.spec)
-        if last is None and not state.revised_by(state.last_position):
+        if last is None and not state.spec.key and not state.revised_by(state.last_position):
             return dataframe(self.session.spark, plan, self.log.root)
-        return net(dataframe(self.session.spark, plan, self.log.root, log_columns=True), names)
+        changes = dataframe(self.session.spark, plan, self.log.root, log_columns=True)
+        return rows_of(changes, state.spec.key, state.spec.schema.names)
+
+    def held(self, name: str) -> DataFrame:
+        """The deletions of a stream that wait for their rows; of a query there are none."""
+        state = self.log.stream(self.resolve(name))
+        changes = changes_of(self.log, self.session.spark, state, None, None, versions=True)
+        columns = [c for c in state.spec.schema.names if not c.startswith("_")]
+        return held_of(changes, state.spec.key, columns)
 
     def _past(self, state: StreamState, stime: int | None, position: int | None) -> DataFrame:
         last = self._position_at(state, stime) if position is None else position
@@ -217,8 +223,8 @@ class Queries:
             return self._base(state, last)
         own = tuple(c for c in state.spec.schema.names if not c.startswith("_"))
         if last == 0:
-            return net(changes_of(self.log, self.session.spark, state, None, None).where("false"), own)
-        return net(changes_of(self.log, self.session.spark, state, None, last), own)
+            return rows_of(changes_of(self.log, self.session.spark, state, None, None).where("false"), (), own)
+        return rows_of(changes_of(self.log, self.session.spark, state, None, last), (), own)
 
     def _position_at(self, state: StreamState, stime: int | None) -> int:
         assert stime is not None

@@ -2,8 +2,8 @@
 
 All segments that we wrote are one scan, however they came to be: plain ones lack the columns that
 compacted ones have, and Spark fills those with nulls. Referenced files are a scan per format and
-options. The columns of the log itself (`_position`, `_ordinal`, `_stime`, `_source`, `_change_type`,
-`_stability`) are added only when asked for.
+options. The columns of the log itself (`_position`, `_ordinal`, `_stime`, `_entry_point`, `_sequence`,
+`_source`, `_change_type`, `_stability`) are added only when asked for.
 
 Ordinals order the rows of a run and never change. In referenced files they are the row's index in its
 file, after the rows of the files before it. Spark knows the index in Parquet; in text files it is counted,
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -87,7 +88,8 @@ def admissible(spec: StreamSpec, bounds: Sequence[int]) -> Column:
 
 
 def _result_schema(spec: StreamSpec) -> T.StructType:
-    types: Mapping[str, T.DataType] = {"_position": T.LongType(), "_ordinal": T.LongType(), "_stime": T.TimestampType()}
+    whole = dict.fromkeys(("_position", "_ordinal", "_sequence"), T.LongType())
+    types: Mapping[str, T.DataType] = {**whole, "_stime": T.TimestampType()}
     extra = [T.StructField(name, types.get(name, T.StringType())) for name in LOG_COLUMNS]
     return T.StructType([*spark_schema(spec.schema), *extra])
 
@@ -137,7 +139,7 @@ def _with_facts(
         located = found.selectExpr("*", f"ELEMENT_AT(MAP({known}), _file) AS _fact")
     else:
         located = found.join(F.broadcast(_facts(spark, segments)), "_file", "left")
-    made = {name: f"_fact.{name[1:]}" for name in ("_position", "_stime", "_source")}
+    made = {name: f"_fact.{name[1:]}" for name in _OF_RUN}
     made = {name: f"COALESCE({name}, {sql})" if name in columns else sql for name, sql in made.items()}
     made["_stime"] = f"TIMESTAMP_MICROS({made['_stime']})"
     # A file that is not found here would give rows without a place in the log: never quietly.
@@ -147,26 +149,38 @@ def _with_facts(
     return located.selectExpr(*kept, *(f"{sql} AS {name}" for name, sql in made.items()))
 
 
+# What the catalog knows of a file: of its run, or nothing where its rows carry that themselves.
+_FACTS = {
+    "position": "BIGINT", "stime": "BIGINT", "entry_point": "STRING", "sequence": "BIGINT", "source": "STRING",
+    "stability": "STRING", "ordinal": "BIGINT",
+}  # fmt: skip
+_OF_RUN = ("_position", "_stime", "_entry_point", "_sequence", "_source")
+
+
+def _values(logged: LoggedSegment) -> tuple[Any, ...]:
+    position = None if logged.compacted else logged.last_position
+    entry_point, sequence = (None, None) if logged.run_id is None else logged.run_id
+    stands = str(logged.stability), logged.segment.ordinal_base
+    return position, logged.stime, entry_point, sequence, logged.source, *stands
+
+
 def _fact(logged: LoggedSegment) -> str:
-    """What the catalog knows of a file, as SQL."""
-    values = [
-        "CAST(NULL AS BIGINT)" if value is None else f"{value}L"
-        for value in (None if logged.compacted else logged.last_position, logged.stime, logged.segment.ordinal_base)
-    ]
-    source = "CAST(NULL AS STRING)" if logged.source is None else literal(logged.source)
-    return (
-        f"NAMED_STRUCT('position', {values[0]}, 'stime', {values[1]}, 'source', {source}, "
-        f"'stability', '{logged.stability}', 'ordinal', {values[2]})"
-    )
+    """The same as SQL."""
+    values = zip(_FACTS.items(), _values(logged), strict=True)
+    found = ", ".join(f"'{name}', {_constant(value, kind)}" for (name, kind), value in values)
+    return f"NAMED_STRUCT({found})"
+
+
+def _constant(value: Any, kind: str) -> str:
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    return literal(value) if kind == "STRING" else f"{value}L"
 
 
 def _facts(spark: SparkSession, segments: Mapping[str, LoggedSegment]) -> DataFrame:
     """The same of many files, as a table."""
-    rows = [
-        (path, (None if s.compacted else s.last_position, s.stime, s.source, str(s.stability), s.segment.ordinal_base))
-        for path, s in segments.items()
-    ]
-    fact = "position: BIGINT, stime: BIGINT, source: STRING, stability: STRING, ordinal: BIGINT"
+    fact = ", ".join(f"{name}: {kind}" for name, kind in _FACTS.items())
+    rows = [(path, _values(logged)) for path, logged in segments.items()]
     return spark.createDataFrame(rows, f"_file STRING, _fact STRUCT<{fact}>")
 
 

@@ -1,6 +1,6 @@
 """From weighted rows to changes: what a bucket's rows amount to.
 
-Within a bucket only the net weight of a row counts: a row that is taken away and given again says nothing.
+Within a bucket only the net weight of a row counts (`netting`): a row that is taken away and given again says nothing.
 What is left over is said as insertions and deletions; a deletion and an insertion that are about the same
 thing, because one message or one group made both, are the two images of an update. Items are ordered by
 event time, then by the rest, so they do not depend on how the rows were spread over tasks.
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pyspark.sql import types as T
 
 from anabranch.engine.changes import comparable
+from anabranch.engine.netting import copies, net
 from anabranch.engine.relation import Relation, listed, quoted
 from anabranch.model.run import ChangeType
 
@@ -22,9 +23,8 @@ ORDER = ("_bucket", "_at", "_of", "_content", "_pair", "_rank")
 def settled(rows: Relation, columns: Sequence[str], kinds: T.StructType) -> Relation:
     """The changes that rows with `_bucket`, `_event_time`, `_of` and `_weight` amount to, with their order."""
     content = ["_event_time", *columns]
-    by = listed(["_bucket", "_of", *content])
-    netted = f"SELECT {by}, SUM(_weight) AS _net FROM {rows.source} GROUP BY {by} HAVING SUM(_weight) <> 0"
-    each = f"SELECT {by}, SIGN(_net) AS _sign, EXPLODE(SEQUENCE(1L, ABS(_net))) AS _copy FROM ({netted})"
+    by = ["_bucket", "_of", *content]
+    each = copies(net(rows.source, by), by)
     # Rows that are about nothing in particular are spread by what is in them.
     plain = ", ".join(comparable(quoted(name), kinds[name].dataType) for name in content)
     about = f"_bucket, _of, CASE WHEN _of IS NULL THEN XXHASH64({plain}) END"

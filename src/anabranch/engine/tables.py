@@ -19,17 +19,15 @@ from anabranch.engine.columnar.saying import Moment, SayJob
 from anabranch.engine.columnar.shares import FOREVER
 from anabranch.engine.kept import Shelf
 from anabranch.engine.live import Live, LiveQuery
+from anabranch.engine.netting import VERSION, rows_of
 from anabranch.engine.read import dataframe
 from anabranch.engine.recompute import closed_times, recomputed
 from anabranch.engine.relation import Leaves, quoted
 from anabranch.log.buckets import BASE
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
-from anabranch.model.run import ChangeType
-from anabranch.model.stream import StreamSpec
 
 CHANGE_COLUMNS = ("_change_type", "_stability", "_bucket", "_ordinal", "_position", "_stime")
-_TAKEN = (ChangeType.DELETE.value, ChangeType.UPDATE_PREIMAGE.value)
 
 
 def table_of_query(
@@ -38,7 +36,7 @@ def table_of_query(
     """What a query has said, consolidated now; with the windows that are still open, marked, if asked."""
     state = log.stream_by_id(query.stored.stream_id)
     if query.from_changes:
-        rows = net(changes_of(log, spark, state, None, None), query.columns)
+        rows = rows_of(changes_of(log, spark, state, None, None), (), query.columns)
         if not include_open:
             return rows
         rows = rows.withColumn("_open", F.lit(False))
@@ -103,28 +101,14 @@ def _by_columns(
     return kernel.table(leaves.spark, job, schema, open_from, marked=version.open)
 
 
-def changes_of(log: Log, spark: SparkSession, state: StreamState, first: int | None, last: int | None) -> DataFrame:
-    """What a derived stream said in a range of its positions, in order."""
+def changes_of(
+    log: Log, spark: SparkSession, state: StreamState, first: int | None, last: int | None, *, versions: bool = False
+) -> DataFrame:
+    """The changes of a stream in a range of its positions; with `versions`, by which a key's latest is found."""
     plan = log.plan(state.name, ReadRange(first_position=first, last_position=last))
     frame = dataframe(spark, plan, log.root, log_columns=True)
     own = [f"`{name}`" for name in state.spec.schema.names if not name.startswith("_")]
     if state.role == BASE:  # a base stream's rows are in no bucket of their own
         frame = frame.withColumn("_bucket", F.lit(None).cast("bigint"))
-    return frame.select(*own, *CHANGE_COLUMNS)
-
-
-def live_rows(messages: DataFrame, spec: StreamSpec) -> DataFrame:
-    """The rows of a stream with a key that are alive: of each key the latest version, unless that one deletes."""
-    own = [f"`{name}`" for name in spec.schema.names]
-    latest = F.max_by(F.struct("_change_type", *own), F.struct("_stime", "_position", "_ordinal"))
-    found = messages.groupBy(*(f"`{name}`" for name in spec.key)).agg(latest.alias("_latest"))
-    alive = found.where(F.col("_latest._change_type") != ChangeType.DELETE.value)
-    return alive.select(*(F.col(f"_latest.{name}") for name in own))
-
-
-def net(changes: DataFrame, columns: tuple[str, ...]) -> DataFrame:
-    """The rows that are left when changes are added up."""
-    weight = F.when(F.col("_change_type").isin(*_TAKEN), -1).otherwise(1)
-    names = [f"`{name}`" for name in columns]
-    left = changes.groupBy(*names).agg(F.sum(weight).alias("_left")).where("_left > 0")
-    return left.withColumn("_copy", F.expr("EXPLODE(SEQUENCE(1, _left))")).select(*names)
+    more = [name for name in VERSION if name not in CHANGE_COLUMNS] if versions else []
+    return frame.select(*own, *CHANGE_COLUMNS, *more)

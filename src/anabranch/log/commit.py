@@ -93,7 +93,9 @@ def commit_runs(connection: sa.Connection, outputs: Sequence[Output], *, clock: 
         runs.append(header_values(header, state.id))
         at = header.position
         segments += [
-            segment_values(s, state.id, output.intent_id, at, at, stime=stime, source=draft.source)
+            segment_values(
+                s, state.id, output.intent_id, at, at, stime=stime, run_id=header.run_id, source=draft.source
+            )
             for s in draft.segments
         ]
         _follow(state, header, draft)

@@ -63,6 +63,7 @@ def segment_values(
     last_position: int | None,
     *,
     stime: int | None = None,
+    run_id: RunId | None = None,
     source: str | None = None,
     overlay_id: int | None = None,
 ) -> dict[str, Any]:
@@ -74,6 +75,8 @@ def segment_values(
         "overlay_id": overlay_id,
         "intent_id": intent_id,
         "stime": stime,
+        "entry_point": None if run_id is None else run_id.entry_point,
+        "sequence": None if run_id is None else run_id.sequence,
         "source": source,
         "path": segment.path,
         "role": str(segment.role),
@@ -124,6 +127,7 @@ def logged_from(row: Any) -> LoggedSegment:
         stability=Stability.TENTATIVE if tentative else Stability.STABLE,
         stime=row.stime,
         source=row.source,
+        run_id=None if row.entry_point is None else RunId(row.entry_point, row.sequence),
     )
 
 

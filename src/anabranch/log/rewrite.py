@@ -29,6 +29,8 @@ CARRIED = pa.schema(
         pa.field("_change_type", pa.string()),
         pa.field("_position", pa.int64()),
         pa.field("_stime", pa.int64()),
+        pa.field("_entry_point", pa.string()),
+        pa.field("_sequence", pa.int64()),
         pa.field("_source", pa.string()),
     ]
 )
@@ -42,6 +44,8 @@ class Piece:
     position: int | None  # None: the rows carry their own
     stime: int | None
     source: str | None
+    entry_point: str | None = None
+    sequence: int | None = None
     ordinal_base: int = 0  # what the numbers of its rows are counted from
 
 
@@ -76,7 +80,10 @@ def _belongs(first: LoggedSegment, other: LoggedSegment, span: int | None) -> bo
 
 def piece_of(logged: LoggedSegment) -> Piece:
     position = None if logged.compacted else logged.last_position
-    return Piece(logged.segment.path, position, logged.stime, logged.source, logged.segment.ordinal_base)
+    entry_point, sequence = (None, None) if logged.run_id is None else logged.run_id
+    return Piece(
+        logged.segment.path, position, logged.stime, logged.source, entry_point, sequence, logged.segment.ordinal_base
+    )
 
 
 def rewrite(layout: SegmentLayout, schema: Schema, pieces: Sequence[Piece]) -> list[Segment]:
@@ -93,7 +100,13 @@ def rewrite(layout: SegmentLayout, schema: Schema, pieces: Sequence[Piece]) -> l
 
 def _read(layout: SegmentLayout, piece: Piece, whole: pa.Schema) -> pa.Table:
     table = pq.read_table(f"{layout.root}/{piece.path}", partitioning=None)
-    constants = {"_position": piece.position, "_stime": piece.stime, "_source": piece.source}
+    constants = {
+        "_position": piece.position,
+        "_stime": piece.stime,
+        "_entry_point": piece.entry_point,
+        "_sequence": piece.sequence,
+        "_source": piece.source,
+    }
     columns = []
     for field in whole:
         if piece.position is not None and field.name in constants:

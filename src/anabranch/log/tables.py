@@ -187,6 +187,8 @@ segments = Table(
     Column("intent_id", String),
     # Null in compacted segments, whose rows carry their own.
     Column("stime", BigInteger),
+    Column("entry_point", String),
+    Column("sequence", BigInteger),
     Column("source", String),
     Column("path", String, nullable=False),
     Column("role", String, nullable=False),

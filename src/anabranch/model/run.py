@@ -108,6 +108,7 @@ class LoggedSegment:
     stability: Stability = Stability.STABLE
     stime: int | None = None  # None in compacted segments, whose rows carry their own
     source: str | None = None
+    run_id: RunId | None = None  # None in compacted segments, and where a header was folded before format 5
 
     @property
     def compacted(self) -> bool:

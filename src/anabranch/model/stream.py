@@ -12,7 +12,9 @@ from anabranch.model.schema import Schema
 from anabranch.model.time import Duration, Instant, duration_text, duration_us, instant_us
 
 # Columns that the engine adds on the way out.
-LOG_COLUMNS = ("_position", "_ordinal", "_stime", "_source", "_change_type", "_stability")
+LOG_COLUMNS = (
+    "_position", "_ordinal", "_stime", "_entry_point", "_sequence", "_source", "_change_type", "_stability",
+)  # fmt: skip
 
 # Event times outside these bounds cannot be meant; one of them would carry progress away for good.
 EARLIEST_US = -2_208_988_800_000_000  # 1900-01-01

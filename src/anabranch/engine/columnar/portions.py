@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.diagram.columnar.kinds import Kind, NotProven, quoted, text
+from anabranch.engine import netting
 from anabranch.engine.columnar.linear import INSTANT
 from anabranch.engine.columnar.pipeline import BUCKET, WEIGHT, Pipeline
 from anabranch.engine.kernel import Feed
 from anabranch.log.buckets import Bounds
 from anabranch.log.reading import ReadPlan
-from anabranch.model.run import ChangeType, LoggedSegment
-
-_GONE = f"('{ChangeType.DELETE}', '{ChangeType.UPDATE_PREIMAGE}')"
+from anabranch.model.run import LoggedSegment
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,7 @@ def _said(number: int, pipeline: Pipeline, feed: Feed, root: Path) -> Portion:
     """What a derived stream has said."""
     bucket = BUCKET if feed.first is None else f"GREATEST({BUCKET}, {feed.first})"
     kept = [read_as(name, kind) for name, kind in pipeline.columns.items()]
-    weight = f"CASE WHEN _change_type IN {_GONE} THEN -1 ELSE 1 END"
-    made = [f"EPOCH_US(_event_time) AS {INSTANT}", f"{weight} AS {WEIGHT}", f"{bucket} AS {BUCKET}"]
+    made = [f"EPOCH_US(_event_time) AS {INSTANT}", f"{netting.WEIGHT} AS {WEIGHT}", f"{bucket} AS {BUCKET}"]
     condition = "TRUE" if feed.last is None else f"{BUCKET} <= {feed.last}"
     files = tuple(_place(s, root) for s in feed.plan.segments)
     return Portion(number, ", ".join([*kept, *made]), condition, files, feed.rows)

@@ -3,6 +3,8 @@
 Revision ID: 0005
 """
 
+import json
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -13,6 +15,7 @@ down_revision = "0004"
 def upgrade() -> None:
     op.add_column("queries", sa.Column("reach", sa.JSON(), nullable=True))
     op.create_index("runs_by_bucket", "runs", ["stream_id", "bucket"], unique=False)
+    _know_runs_of_segments()
 
     op.add_column("warehouse", sa.Column("fork_order", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("warehouse", sa.Column("parent_bucket", sa.BigInteger(), nullable=True))
@@ -33,3 +36,28 @@ def upgrade() -> None:
         sa.UniqueConstraint("name"),
     )
     op.create_index("branches_by_parent", "branches", ["parent", "fork_order"], unique=False)
+
+
+def _know_runs_of_segments() -> None:
+    """A segment knows the identity of its run, by which versions of a key are told apart, also after headers fold."""
+    op.add_column("segments", sa.Column("entry_point", sa.String(), nullable=True))
+    op.add_column("segments", sa.Column("sequence", sa.BigInteger(), nullable=True))
+    # A folded header has the identity of its newest run, which is that of a segment that ends with it.
+    its = "(SELECT runs.{0} FROM runs WHERE runs.stream_id = segments.stream_id AND runs.position = last_position)"
+    op.execute(
+        f"UPDATE segments SET entry_point = {its.format('entry_point')}, sequence = {its.format('sequence')} "
+        "WHERE stime IS NOT NULL"
+    )
+    # Partial results hold the version of each key's latest message. What was compared by position until now had
+    # stamps of its own, and positions are gone from versions: older files give nulls for what they do not have.
+    connection = op.get_bind()
+    streams = sa.table("streams", sa.column("id"), sa.column("role"), sa.column("spec", sa.JSON()))
+    for row in connection.execute(sa.select(streams).where(streams.c.role == "partials")).all():
+        text = json.dumps(row.spec)
+        if _OLD_STAMP in text:
+            spec = json.loads(text.replace(_OLD_STAMP, _STAMP))
+            connection.execute(streams.update().where(streams.c.id == row.id).values(spec=spec))
+
+
+_OLD_STAMP = "STRUCT<s: TIMESTAMP, p: BIGINT, o: BIGINT>"
+_STAMP = "STRUCT<s: TIMESTAMP, e: STRING, q: BIGINT, o: BIGINT>"
