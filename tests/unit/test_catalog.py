@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 
+from anabranch.engine.netting import STAMP_TYPE
 from anabranch.log import tables
-from anabranch.log.catalog import FORMAT
+from anabranch.log.catalog import FORMAT, Catalog
 from anabranch.log.log import Log
 from anabranch.model.errors import AnabranchError
 from tests.conftest import make_spec, rows_at
@@ -125,3 +130,46 @@ def test_a_full_disk_in_the_catalog_commits_nothing(tmp_path: Path) -> None:
         headers = log.headers(stream)
         assert [h.position for h in headers] == list(range(1, len(headers) + 1))
         assert log.stream("impsns").rows == len(headers)
+
+
+def test_a_warehouse_of_format_4_tells_the_runs_of_its_segments(
+    tmp_path: Path, catalog_url: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a header is left to tell; versions of keys in partial results are those of today."""
+    monkeypatch.setattr(command, "upgrade", partial(_upgraded, command.upgrade))
+    with closing(Catalog(tmp_path, catalog_url)) as catalog, catalog.engine.connect() as connection:
+        catalog.migrate()
+        segments = connection.execute(sa.select(tables.segments).order_by(tables.segments.c.id)).all()
+        spec = connection.execute(sa.select(tables.streams.c.spec)).scalar_one()
+        assert connection.execute(sa.select(tables.warehouse.c.format)).scalar() == FORMAT
+    assert [(s.path, s.entry_point, s.sequence) for s in segments] == [
+        ("folded", None, None), ("newest", "web-7", 42), ("own", "w1", 3), ("compacted", None, None),
+    ]  # fmt: skip
+    assert spec["schema"][0]["type"] == STAMP_TYPE
+
+
+def _upgraded(upgrade: Callable[..., None], config: Config, revision: str) -> None:
+    """Make a warehouse of format 4 in between: headers 1 to 5 are folded into the last, 6 is not."""
+    upgrade(config, "0004")
+    connection = config.attributes["connection"]
+    old = sa.MetaData()
+    old.reflect(connection, only=["streams", "runs", "segments"])
+    none = {"last_position": 6, "runs": 6, "rows": 6, "quarantined": 0, "size": 6, "width_classes": 0, "trimmed": 0}
+    field = {"name": "_m1", "type": "STRUCT<s: TIMESTAMP, p: BIGINT, o: BIGINT>", "nullable": True}
+    spec = {"name": "p", "schema": [field], "event_time": "_pane", "key": []}
+    connection.execute(old.tables["streams"].insert().values(
+        id=1, name="p", spec=spec, schema_version=1, role="partials", **none))  # fmt: skip
+    run = {"stream_id": 1, "stime": 1, "rows": 1, "quarantined": 0, "size": 1, "trimmed": 0, "stability": "stable",
+           "supersedes": [], "schema_version": 1}  # fmt: skip
+    connection.execute(old.tables["runs"].insert(), [
+        {**run, "position": 5, "first_position": 1, "entry_point": "web-7", "sequence": 42, "kind": "compacted"},
+        {**run, "position": 6, "first_position": 6, "entry_point": "w1", "sequence": 3, "kind": "rows"},
+    ])  # fmt: skip
+    segment = {"stream_id": 1, "role": "rows", "format": "parquet", "reference": False, "rows": 1, "size": 1,
+               "options": {}, "ordinal_base": 0}  # fmt: skip
+    places = [("folded", 3, 1), ("newest", 5, 1), ("own", 6, 1), ("compacted", 5, None)]
+    connection.execute(old.tables["segments"].insert(), [
+        {**segment, "path": path, "first_position": last, "last_position": last, "stime": stime}
+        for path, last, stime in places
+    ])  # fmt: skip
+    upgrade(config, revision)
