@@ -31,7 +31,7 @@ from anabranch.log.reading import ReadPlan, ReadRange
 from anabranch.log.views import View, ViewEnd, declare_view
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import StreamSpec
-from anabranch.model.time import Duration, Instant, duration_us, instant_us
+from anabranch.model.time import Duration, Instant, bucket_us, duration_us, instant_us
 
 
 def connect(
@@ -46,6 +46,7 @@ def connect(
     create: bool = True,
     kernel: str = "auto",
     branch: str | None = None,
+    bucket: Duration | None = None,
 ) -> Engine:
     """Open a warehouse, and make it if it is not there.
 
@@ -55,6 +56,8 @@ def connect(
     Aggregates are computed by the columnar kernel where it is proven to give what Spark gives, and by Spark
     elsewhere; `kernel="spark"` never asks the first, `kernel="columnar"` refuses queries that need the second.
     With `branch` the engine is on that branch, which must be there.
+    `bucket` makes a new warehouse whose buckets are intervals of stream time, such as `"500ms"`; without it a bucket
+    is whatever waits. It is fixed from then on.
     """
     if spark is not None and (master is not None or memory is not None or config):
         raise AnabranchError(
@@ -64,7 +67,8 @@ def connect(
             got="spark= together with master=, memory= or config=",
             next_step="Leave out one or the other.",
         )
-    log = Log(warehouse, catalog, create=create, branch=branch)
+    size = None if bucket is None else bucket_us(bucket)
+    log = Log(warehouse, catalog, create=create, branch=branch, bucket_us=size)
     options = SessionOptions(master=master, spark=spark, ui=ui, memory=memory, config=config or {}, kernel=kernel)
     return Engine(log, Session(options, log.root, prepare=register))
 
@@ -173,6 +177,7 @@ class Engine(Branching):
         """Process all that is waiting, and say how much that was.
 
         Revisions that a query defers (`REVISE EVERY n BUCKETS`) are released at the end, unless `release` is false.
+        Where buckets have a size, the interval of now ends with this call, and what comes later belongs to a later one.
         """
         self._require_open()
         return self._queries.advance(release=release)

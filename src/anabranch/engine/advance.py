@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from anabranch.engine.lease import leased
@@ -40,6 +41,14 @@ class Advanced:
         )
 
 
+class Recording(Enum):
+    """Which buckets are recorded by whoever advances."""
+
+    ALL = "all"  # of everything that waits; where they have a size, the interval of now ends
+    OVER = "over"  # the same, but where they have a size those intervals that are over
+    NOTHING = "nothing"  # somebody else does, and says where each ends
+
+
 class Outlet(Protocol):
     """What takes the changes of streams somewhere else, once steps have said them."""
 
@@ -65,27 +74,29 @@ class Advancer:
         self.reducer = Reducer(log, session, self.retries)
         self.outlets: list[Outlet] = []
 
-    def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
-        """Process all that is waiting. `at_once` limits how many recorded buckets go into one step."""
+    def advance(
+        self, *, release: bool = True, at_once: int | None = None, recording: Recording = Recording.ALL
+    ) -> Advanced:
+        """Process what is recorded, and what is to be. `at_once` limits how many recorded buckets go into one step."""
         done = Advanced()
         steps = self._anything_to_do(release)
         if not steps and not any(outlet.waiting() for outlet in self.outlets):
             return done
         with self._leased() as lease:
             if steps:
-                done += self._advance(lease, release, at_once)
+                done += self._advance(lease, release, at_once, recording)
             for outlet in self.outlets:
                 done += Advanced(halted=outlet.feed(lease))
         return done
 
-    def _advance(self, lease: Lease, release: bool, at_once: int | None) -> Advanced:
+    def _advance(self, lease: Lease, release: bool, at_once: int | None, recording: Recording) -> Advanced:
         done = Advanced()
         live, running = self._running()
         while True:
             waiting = self._waiting(running)
             if not waiting:
                 force = _new(running) or (release and any(map(live.deferred, running)))
-                if not (live.queries and self.log.register.record_bucket(lease, force=force, release=release)):
+                if not (live.queries and self._record(lease, force, release, recording)):
                     break
                 continue
             self._undo(lease, live)
@@ -95,6 +106,20 @@ class Advancer:
             self._trim(live)
         self._speculate(lease, live)
         return done
+
+    def _record(self, lease: Lease, force: bool, release: bool, recording: Recording) -> bool:
+        """Record what waits: one bucket, or, where they have a size, as many as one step takes."""
+        if recording is Recording.NOTHING:
+            return False
+        record, early = self.log.register.record_bucket, recording is Recording.ALL
+        if self.log.bucket_us is None:
+            return record(lease, force=force, release=release) is not None
+        if record(lease, force=force, release=force and release, early=early) is None:
+            return False
+        for _ in range(_MOST_BUCKETS - 1):
+            if record(lease, release=False, early=early) is None:
+                break
+        return True
 
     def _train(self, waiting: Sequence[Bucket]) -> Sequence[Bucket]:
         """The buckets that go into one step. An engine that is behind takes many, one that is not takes one.

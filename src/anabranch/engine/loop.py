@@ -1,15 +1,16 @@
 """Advancing in the background: a thread that looks for new runs and takes them through steps.
 
 It waits a little between looks, and longer while nothing comes. Revisions that were deferred are released
-when the streams have gone quiet. What passes by itself, such as a catalog that is restarted or a disk that is
-full, is tried again until it has passed (`engine/retries.py`); any other error ends the loop and is raised where it
-is stopped or asked for.
+when the streams have gone quiet. Where buckets have a size it takes the intervals that are over. What passes by
+itself, such as a catalog that is restarted or a disk that is full, is tried again until it has passed
+(`engine/retries.py`); any other error ends the loop and is raised where it is stopped or asked for.
 """
 
 from __future__ import annotations
 
 import threading
 
+from anabranch.engine.advance import Recording
 from anabranch.engine.queries import Queries
 from anabranch.engine.retries import OUTAGES, Backoff
 from anabranch.model.errors import AnabranchError
@@ -59,9 +60,9 @@ class Loop:
         """Process what there is; how many seconds to pause after it, given the last pause."""
         retries = self.queries.advancer.retries
         try:
-            done = self.queries.advance(release=False)
+            done = self.queries.advance(release=False, recording=Recording.OVER)
             if done.buckets == 0:
-                done = self.queries.advance()  # quiet: say what was deferred
+                done = self.queries.advance(recording=Recording.OVER)  # quiet: say what was deferred
         except AnabranchError as error:
             if error.id in OUTAGES:
                 return retries.failed(_WORK, "advancing in the background", error, _BACKOFF) / 1_000_000

@@ -16,7 +16,7 @@ from anabranch.diagram.progress import sources_of
 from anabranch.diagram.query import Query
 from anabranch.diagram.sql.source_text import SourceText
 from anabranch.diagram.taxonomy import Verdict, recovery_of
-from anabranch.engine.advance import Advanced, Advancer
+from anabranch.engine.advance import Advanced, Advancer, Recording
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.define import Defined, Definer, with_stages
 from anabranch.engine.ignored import count_ignored, ignored_rows
@@ -288,12 +288,14 @@ class Queries:
 
     # Advancing.
 
-    def advance(self, *, release: bool = True, at_once: int | None = None) -> Advanced:
+    def advance(
+        self, *, release: bool = True, at_once: int | None = None, recording: Recording = Recording.ALL
+    ) -> Advanced:
         """Process all that is waiting."""
         with self._stepping:
             for _ in range(_ATTEMPTS):
                 try:
-                    return self.advancer.advance(release=release, at_once=at_once)
+                    return self.advancer.advance(release=release, at_once=at_once, recording=recording)
                 except AnabranchError as error:
                     if error.id != "POSITION_CONFLICT":
                         raise

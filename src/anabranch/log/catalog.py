@@ -23,6 +23,7 @@ from sqlalchemy import exc
 from anabranch.log import tables
 from anabranch.log.timing import timed
 from anabranch.model.errors import AnabranchError
+from anabranch.model.time import duration_text
 
 FORMAT = 5
 SQLITE_FILE = "catalog.sqlite"
@@ -40,9 +41,16 @@ class Catalog:
     """Connections to one warehouse's catalog, and the transactions on them."""
 
     def __init__(
-        self, root: Path, url: str | sa.URL | None = None, *, branch: str | None = None, durable: bool = True
+        self,
+        root: Path,
+        url: str | sa.URL | None = None,
+        *,
+        branch: str | None = None,
+        durable: bool = True,
+        bucket_us: int | None = None,
     ) -> None:
         self.root = root
+        self._bucket_us = bucket_us  # of a warehouse that is to be made; of one that is there, what is expected
         self.url = _normalise(url) if url else sa.URL.create("sqlite", database=str(root / SQLITE_FILE))
         self.branch = branch  # what people call the branch whose catalog this is
         self.engine = _make_engine(self.url, durable)
@@ -101,6 +109,7 @@ class Catalog:
         assert identity is not None
         self._check_format(identity["format"])
         self._check_belongs(identity)
+        self._check_bucket_size(identity["bucket_size"])
         self.identity = identity
         return identity
 
@@ -138,10 +147,11 @@ class Catalog:
             )
 
     def _identity(self) -> dict[str, Any] | None:
-        table = tables.warehouse
         with self.engine.connect() as connection, connection.begin():
-            row = connection.execute(sa.select(table.c.id, table.c.entry_point, table.c.format)).mappings().first()
-            return dict(row) if row else None
+            # An older catalog, before it is migrated, lacks the columns that came later.
+            row = connection.execute(sa.text("SELECT * FROM warehouse")).mappings().first()
+            names = ("id", "entry_point", "format", "bucket_size")
+            return {name: row.get(name) for name in names} if row else None
 
     def _check_format(self, found: int) -> None:
         if found > FORMAT:
@@ -151,6 +161,16 @@ class Catalog:
                 need=f"warehouse format {FORMAT} or older",
                 got=f"format {found}",
                 next_step="Upgrade Anabranch; nothing was changed.",
+            )
+
+    def _check_bucket_size(self, found: int | None) -> None:
+        if self._bucket_us is not None and self._bucket_us != found:
+            raise AnabranchError(
+                "BUCKET_SIZE",
+                place=str(self.root),
+                need=f"buckets of {duration_text(found)}" if found else "buckets without a size",
+                got=duration_text(self._bucket_us),
+                next_step="Leave the size out: it was fixed when the warehouse was made.",
             )
 
     def migrate(self) -> None:
@@ -177,7 +197,12 @@ class Catalog:
             identity = uuid.uuid4().hex
             connection.execute(
                 table.insert().values(
-                    id=identity, entry_point=f"w{identity[:8]}", format=FORMAT, last_stime=0, last_bucket=0
+                    id=identity,
+                    entry_point=f"w{identity[:8]}",
+                    format=FORMAT,
+                    last_stime=0,
+                    last_bucket=0,
+                    bucket_size=self._bucket_us,
                 )
             )
         else:

@@ -4,14 +4,15 @@ The transaction is the only place where a run gets a position. It runs alone (se
 positions are dense, stamps given here rise with them, and a run that was committed before under the same identity
 is recognised. What a stream knows of itself (rows, ranges, marks of its sources, progress) is kept up
 to date here, at a cost that does not depend on how many runs came before. Many runs take hardly more statements
-than one.
+than one. In a stream that takes copied runs a commit gives identity and stamp, and no position: the run is staged
+(see `staging`) until its bucket is recorded, which commits it again, with one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import sqlalchemy as sa
 
 from anabranch.log import tables
 from anabranch.log.headers import classes_of, header_from, header_values, insert_segments, segment_values
+from anabranch.log.staging import find_staged, insert_staged
 from anabranch.model.errors import AnabranchError
 from anabranch.model.progress import evaluate
 from anabranch.model.run import Role, RunDraft, RunHeader, RunId, RunKind, Stability
@@ -74,12 +76,14 @@ def commit_run(
     return commit_runs(connection, [Output(stream_id, draft, intent_id)], clock=clock)[0]
 
 
-def commit_runs(connection: sa.Connection, outputs: Sequence[Output], *, clock: int) -> list[RunHeader]:
-    """The same for several runs, one after the other; no two of the same identity."""
+def commit_runs(
+    connection: sa.Connection, outputs: Sequence[Output], *, clock: int, recording: bool = False
+) -> list[RunHeader]:
+    """The same for several runs, one after the other; no two of the same identity. Recording gives all a position."""
     states = _stream_states(connection, {output.stream_id for output in outputs})
     numbers = _Numbers(connection, [(states[o.stream_id], o.draft.run_id) for o in outputs])
     stamps = _Stamps(connection, states.values())
-    headers, runs, segments = [], [], []
+    headers, runs, segments, staged = [], [], [], []
     for output in outputs:
         state, draft = states[output.stream_id], output.draft
         earlier = find_run(connection, state.id, draft.run_id)
@@ -87,6 +91,13 @@ def commit_runs(connection: sa.Connection, outputs: Sequence[Output], *, clock: 
             headers.append(header_from(earlier, state.name, duplicate=True))
             continue
         stime = stamps.next(clock) if draft.stime is None else draft.stime
+        if state.takes_copies and not recording:
+            header = _without_position(_header(state, draft, numbers.next(state, draft.run_id), stime, None))
+            if header.run_id.entry_point == state.entry_point:
+                stamps.follow(stime)
+            headers.append(header)
+            staged.append((header, state.id, output))
+            continue
         progress = _progress(connection, state, draft)
         header = _header(state, draft, numbers.next(state, draft.run_id), stime, progress)
         headers.append(header)
@@ -99,9 +110,11 @@ def commit_runs(connection: sa.Connection, outputs: Sequence[Output], *, clock: 
             for s in draft.segments
         ]
         _follow(state, header, draft)
-    if runs:
+    if runs or staged:
         numbers.keep()
         stamps.keep()
+    insert_staged(connection, [(header, of, o.draft.segments, o.intent_id) for header, of, o in staged])
+    if runs:
         connection.execute(tables.runs.insert(), runs)
         insert_segments(connection, segments)
         changed = [states[number] for number in dict.fromkeys(run["stream_id"] for run in runs)]
@@ -126,7 +139,7 @@ def _stream_states(connection: sa.Connection, stream_ids: Iterable[int]) -> dict
 
 
 def find_run(connection: sa.Connection, stream_id: int, run_id: RunId | None) -> Any:
-    """The header's row of a run that was committed before, also if it was folded since."""
+    """The header's row of a run that was committed before, also if it was folded since, or still waits."""
     if run_id is None:
         return None
     runs = tables.runs
@@ -141,7 +154,7 @@ def find_run(connection: sa.Connection, stream_id: int, run_id: RunId | None) ->
         row = connection.execute(
             sa.select(runs).where(runs.c.stream_id == stream_id).order_by(runs.c.position).limit(1)
         ).first()
-    return row
+    return find_staged(connection, stream_id, run_id) if row is None else row
 
 
 def _is_folded(connection: sa.Connection, stream_id: int, run_id: RunId) -> bool:
@@ -205,6 +218,11 @@ class _Stamps:
     def next(self, clock: int) -> int:
         self._last, self._given = next_stime(self._last, clock), True
         return self._last
+
+    def follow(self, stime: int) -> None:
+        """Never to stamp at or below a stamp that was given under this warehouse's own name."""
+        if stime > self._last:
+            self._last, self._given = stime, True
 
     def keep(self) -> None:
         if self._given:
@@ -278,6 +296,10 @@ def _header(state: Any, draft: RunDraft, run_id: RunId, stime: int, progress: in
         supersedes=draft.supersedes,
         schema_version=state.schema_version,
     )
+
+
+def _without_position(header: RunHeader) -> RunHeader:
+    return replace(header, position=0, first_position=0, progress_before=None)
 
 
 def _key_range(draft: RunDraft, state: Any) -> tuple[str | None, str | None]:

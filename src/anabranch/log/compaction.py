@@ -16,11 +16,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from anabranch.log import tables
+from anabranch.log.buckets import BASE
 from anabranch.log.gc import release_files
 from anabranch.log.headers import insert_segments, logged_from, segment_values
 from anabranch.log.horizon import horizon
 from anabranch.log.intents import end_intents, require_open
 from anabranch.log.intervals import class_mask, merge_ranges
+from anabranch.log.recording import record_for_folding
 from anabranch.log.rewrite import GROUP_ROWS, group_segments
 from anabranch.log.segments import SPAN_US
 from anabranch.model.errors import AnabranchError
@@ -98,7 +100,7 @@ def commit_compaction(
         )
         release_files(connection, [s.segment.path for s in plan.segments], now)
         _recount_classes(connection, plan.stream_id)
-    _fold_headers(connection, plan.stream_id, plan.up_to)
+    _fold_headers(connection, plan.stream_id, _foldable(connection, plan, now))
     if intent_id is not None:
         end_intents(connection, intent_id)
 
@@ -133,6 +135,14 @@ def _require_unchanged(connection: sa.Connection, plan: CompactionPlan, place: s
         got=got,
         next_step="Run the compaction again; nothing was committed.",
     )
+
+
+def _foldable(connection: sa.Connection, plan: CompactionPlan, now: int) -> int:
+    """Headers of base streams fold once their bucket is recorded: it takes what they say of sources and stamps."""
+    streams = tables.streams
+    record_for_folding(connection, now)
+    stream = connection.execute(sa.select(streams).where(streams.c.id == plan.stream_id)).one()
+    return min(plan.up_to, int(stream.bucket_position)) if stream.role == BASE else plan.up_to
 
 
 def _fold_headers(connection: sa.Connection, stream_id: int, up_to: int) -> None:

@@ -17,6 +17,7 @@ from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.fork_order import RELEASE
 from anabranch.log.intents import LAPSED, OPEN, drop_overlay
+from anabranch.log.staging import files_of_intent
 from anabranch.log.storage import Storage
 
 GRACE_US = 600_000_000
@@ -71,6 +72,7 @@ def _sweep(catalog: Catalog, storage: Storage) -> list[str]:
             kept = set(
                 connection.execute(sa.select(segments.c.path).where(segments.c.intent_id == intent.id)).scalars()
             )
+            kept |= set(files_of_intent(connection, intent.id))
             files = storage.files(directory)
             kept |= set(
                 connection.execute(sa.select(garbage.c.path).where(garbage.c.path.like(f"{directory}/%"))).scalars()

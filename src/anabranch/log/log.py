@@ -20,6 +20,7 @@ from anabranch.log.branches import Branch, Branches
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock, system_clock
 from anabranch.log.commit import commit_run
+from anabranch.log.copies import Copies
 from anabranch.log.fork import fork
 from anabranch.log.headers import header_from
 from anabranch.log.intents import LEASE_US, Intent, Intents
@@ -52,6 +53,7 @@ class Log:
         lease_us: int = LEASE_US,
         branch: str | Branch | None = None,
         branches: Branches | None = None,
+        bucket_us: int | None = None,
     ) -> None:
         self.root = warehouse_root(warehouse)
         self.clock = clock
@@ -59,7 +61,7 @@ class Log:
             make_root(self.root)
         # The register of branches is in main's catalog; a log that is forked from another shares that one's.
         self._shares = branches is not None
-        self.branches = branches or self._open_main(catalog, create and branch is None, lease_us)
+        self.branches = branches or self._open_main(catalog, create and branch is None, lease_us, bucket_us)
         self.branch = self.branches.find(branch) if isinstance(branch, str) else branch
         self.catalog = self.branches.main
         if self.branch is not None:
@@ -67,16 +69,18 @@ class Log:
             self.catalog.prepare(False)
         self.id: str = self.catalog.identity["id"]
         self.entry_point: str = self.catalog.identity["entry_point"]
+        self.bucket_us: int | None = self.catalog.identity["bucket_size"]
         self.storage = Storage(self.root, self.generation)
         self.intents = Intents(self.catalog, clock, lease_us)
         self.leases = Leases(self.catalog, clock)
         self.register = register.Register(self.catalog, clock)
         self.overlays = overlays.Overlays(self.catalog, clock)
         self.moments = Moments(self.catalog)
+        self.copies = Copies(self.catalog, clock)
         self.sinks = SinkRegister(self.catalog)
 
-    def _open_main(self, catalog: str | None, create: bool, lease_us: int) -> Branches:
-        main = Catalog(self.root, catalog)
+    def _open_main(self, catalog: str | None, create: bool, lease_us: int, bucket_us: int | None) -> Branches:
+        main = Catalog(self.root, catalog, bucket_us=bucket_us)
         main.prepare(create)
         return Branches(main, self.clock, lease_us)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anabranch.log import buckets, gc, positions, queries, reduction, retention, steps, tables
+from anabranch.log import buckets, gc, positions, queries, recording, reduction, retention, staging, steps, tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.commit import Output
@@ -140,10 +140,19 @@ class Register:
         with self.catalog.write() as connection:
             queries.halt_query(connection, query_id, None)
 
-    def record_bucket(self, lease: Lease, *, force: bool = False, release: bool = True) -> buckets.Bucket | None:
+    def record_bucket(
+        self,
+        lease: Lease,
+        *,
+        end: recording.End = recording.EVERYTHING,
+        force: bool = False,
+        release: bool = True,
+        early: bool = True,
+    ) -> buckets.Bucket | None:
+        now = self.clock()
         with self.catalog.write() as connection:
             require_lease(connection, lease)
-            return buckets.record_bucket(connection, force=force, release=release)
+            return recording.record_bucket(connection, now=now, end=end, force=force, release=release, early=early)
 
     def anything_waiting(self) -> bool:
         with self.catalog.read() as connection:
@@ -219,7 +228,7 @@ def delete_stream(connection: sa.Connection, stream_id: int, now: int) -> None:
     """Forget a stream, its runs and its rows."""
     mine = tables.segments.c.stream_id == stream_id
     own = connection.execute(sa.select(tables.segments.c.path).where(mine, tables.segments.c.reference.is_(False)))
-    gc.release_files(connection, list(own.scalars()), now)
+    gc.release_files(connection, [*own.scalars(), *staging.files_of_stream(connection, stream_id)], now)
     for table in (
         tables.segments,
         tables.overlay,
@@ -228,7 +237,9 @@ def delete_stream(connection: sa.Connection, stream_id: int, now: int) -> None:
         tables.folded_runs,
         tables.sequences,
         tables.sources,
+        tables.staged_runs,
         tables.bucket_bounds,
+        tables.bucket_marks,
         tables.positions,
     ):
         connection.execute(table.delete().where(table.c.stream_id == stream_id))

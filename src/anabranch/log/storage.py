@@ -50,6 +50,21 @@ def warehouse_root(place: str | Path) -> Path:
     return root
 
 
+def make_root(root: Path) -> None:
+    """Make the directory of a warehouse if it is not there."""
+    try:
+        with no_space_is_an_error(str(root)):
+            root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AnabranchError(
+            "BAD_ARGUMENT",
+            place=f"warehouse {root}",
+            need="a directory that can be made or written",
+            got=str(error),
+            next_step="Choose another path or change its permissions.",
+        ) from error
+
+
 def plain_path(text: str) -> str:
     """An absolute path without '..' or doubled slashes, as Spark spells it."""
     return "/" + os.path.abspath(os.path.expanduser(text)).lstrip("/")

@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    false,
 )
 
 metadata = MetaData()
@@ -45,6 +46,9 @@ warehouse = Table(
     Column("fork_order", BigInteger, nullable=False, server_default="0"),
     # Of a branch: the last bucket that is not its own, but that of what it was forked from. Null in main.
     Column("parent_bucket", BigInteger),
+    # Of stream time: what a bucket is, and the unit of its number. Null: buckets are whatever waits, and counted.
+    Column("bucket_size", BigInteger),
+    Column("marks_since", BigInteger, nullable=False, server_default="0"),  # the first bucket whose marks are known
 )
 
 streams = Table(
@@ -70,6 +74,8 @@ streams = Table(
     Column("bucket_position", BigInteger, nullable=False, server_default="0"),
     Column("bucket_progress", BigInteger),
     Column("first_revision", BigInteger),  # the position of the first run that may hold anything but insertions
+    # Runs are staged when they are committed, and get their positions when a bucket is recorded.
+    Column("takes_copies", Boolean, nullable=False, server_default=false()),
     # The number of a dropped stream is never given again: its old writers must not find another one.
     sqlite_autoincrement=True,
 )
@@ -139,9 +145,11 @@ sources = Table(
     metadata,
     _stream_id(key=True),
     Column("source", String, primary_key=True),
-    Column("mark", BigInteger, nullable=False),
+    Column("mark", BigInteger, nullable=False),  # with all that is in the log
+    Column("bucket_mark", BigInteger),  # with the last recorded bucket
 )
 Index("sources_by_mark", sources.c.stream_id, sources.c.mark)
+Index("sources_by_bucket_mark", sources.c.stream_id, sources.c.bucket_mark)
 
 intents = Table(
     "intents",
@@ -263,6 +271,44 @@ bucket_bounds = Table(
     Column("end_position", BigInteger, nullable=False),  # up to and with this one
     Column("progress", BigInteger),
 )
+
+# The marks that a bucket has raised. A source's mark at the end of a bucket is its last one at or before it.
+bucket_marks = Table(
+    "bucket_marks",
+    metadata,
+    _stream_id(key=True),
+    Column("source", String, primary_key=True),
+    Column("bucket", BigInteger, primary_key=True, autoincrement=False),
+    Column("mark", BigInteger, nullable=False),
+)
+
+# Runs that wait for their bucket to be recorded, which gives them positions: with the identity and the stamp that
+# they have wherever they are, in whatever order they came. Nobody reads them before.
+staged_runs = Table(
+    "staged_runs",
+    metadata,
+    _stream_id(key=True),
+    Column("entry_point", String, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("stime", BigInteger, nullable=False),
+    Column("source", String),
+    Column("kind", String, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("quarantined", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("event_min", BigInteger),
+    Column("event_max", BigInteger),
+    Column("key_min", String),
+    Column("key_max", String),
+    Column("mark", BigInteger),
+    Column("cause", JSON),
+    Column("supersedes", JSON, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("intent_id", String),
+    Column("segments", JSON, nullable=False),
+)
+Index("staged_runs_by_stime", staged_runs.c.stream_id, staged_runs.c.stime)
+Index("staged_runs_by_intent", staged_runs.c.intent_id)
 
 # Partial results that queries share: each is a stream of its own.
 stores = Table(

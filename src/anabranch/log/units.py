@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from anabranch.log import tables
 from anabranch.log.commit import commit_run, find_run
+from anabranch.log.copies import begin_to_take
 from anabranch.log.headers import insert_segments, note_classes, segment_values
 from anabranch.log.intake import admit, check_policy
 from anabranch.log.intents import Intent, drop_overlay, end_intents, require_open
@@ -46,6 +47,7 @@ class UnitOfWork:
         *,
         source: str | None = None,
         run_id: RunId | None = None,
+        stime: int | None = None,
         speculative: bool = False,
         on_bad_rows: str = "refuse",
         cause: Mapping[str, Any] | None = None,
@@ -61,6 +63,7 @@ class UnitOfWork:
         self._log = log
         self._source = source
         self._run_id = run_id
+        self._stime = stime  # of a run that is copied from elsewhere, where it was stamped
         self._speculative = speculative
         self._cause = cause
         self._single = single  # one append, one commit: the process's shared intent will do
@@ -204,6 +207,7 @@ class UnitOfWork:
             segments=tuple(self._segments),
             source=self._source,
             run_id=self._run_id,
+            stime=self._stime,
             cause=self._cause,
         )
         # From here on only this method decides about the files: an interrupt may come after the commit.
@@ -230,6 +234,8 @@ class UnitOfWork:
         if intent_id is not None:
             require_open(connection, intent_id, now=now, place=self._place, next_step=_AGAIN)
             drop_overlay(connection, intent_id)
+        if self._stime is not None:
+            begin_to_take(connection, self.stream_id)
         header = commit_run(connection, self.stream_id, draft, clock=now, intent_id=intent_id)
         if intent_id is not None and not self._single:
             end_intents(connection, intent_id)

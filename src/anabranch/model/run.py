@@ -151,7 +151,7 @@ class RunHeader:
     """What the log knows of a run once it is committed."""
 
     stream: str
-    position: int
+    position: int  # 0 while it is staged: it gets one when its bucket is recorded
     first_position: int  # below `position` only where compaction has folded headers
     run_id: RunId
     stime: int

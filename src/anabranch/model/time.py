@@ -89,6 +89,14 @@ def _bad_duration(value: object, place: str, got: str) -> AnabranchError:
     )
 
 
+def bucket_us(value: Duration) -> int:
+    """The size of a bucket, which is not nothing."""
+    micros = duration_us(value, "bucket=")
+    if micros == 0:
+        raise _bad_duration(value, "bucket=", "no time at all")
+    return micros
+
+
 def duration_text(micros: int | None) -> str:
     """The shortest exact wording of a duration.
 

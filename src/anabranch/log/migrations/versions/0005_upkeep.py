@@ -36,6 +36,9 @@ def upgrade() -> None:
         sa.UniqueConstraint("name"),
     )
     op.create_index("branches_by_parent", "branches", ["parent", "fork_order"], unique=False)
+    _record_marks()
+    _stage_runs()
+
 
 
 def _know_runs_of_segments() -> None:
@@ -61,3 +64,57 @@ def _know_runs_of_segments() -> None:
 
 _OLD_STAMP = "STRUCT<s: TIMESTAMP, p: BIGINT, o: BIGINT>"
 _STAMP = "STRUCT<s: TIMESTAMP, e: STRING, q: BIGINT, o: BIGINT>"
+
+
+def _record_marks() -> None:
+    """Buckets keep the marks of the sources. Those of older ones are not known any more."""
+    op.add_column("warehouse", sa.Column("bucket_size", sa.BigInteger(), nullable=True))
+    op.add_column("warehouse", sa.Column("marks_since", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column("sources", sa.Column("bucket_mark", sa.BigInteger(), nullable=True))
+    op.create_index("sources_by_bucket_mark", "sources", ["stream_id", "bucket_mark"], unique=False)
+    op.create_table(
+        "bucket_marks",
+        sa.Column("stream_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("source", sa.String(), nullable=False),
+        sa.Column("bucket", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("mark", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["stream_id"], ["streams.id"]),
+        sa.PrimaryKeyConstraint("stream_id", "source", "bucket"),
+    )
+    # What waits goes into one bucket, with the marks of that moment: as it would have been.
+    op.execute("UPDATE sources SET bucket_mark = mark")
+    op.execute("UPDATE warehouse SET marks_since = last_bucket")
+    op.execute(
+        "INSERT INTO bucket_marks (stream_id, source, bucket, mark) "
+        "SELECT stream_id, source, last_bucket, mark FROM sources, warehouse WHERE last_bucket > 0"
+    )
+
+
+def _stage_runs() -> None:
+    op.add_column("streams", sa.Column("takes_copies", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.create_table(
+        "staged_runs",
+        sa.Column("stream_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("entry_point", sa.String(), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("stime", sa.BigInteger(), nullable=False),
+        sa.Column("source", sa.String(), nullable=True),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("rows", sa.BigInteger(), nullable=False),
+        sa.Column("quarantined", sa.BigInteger(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("event_min", sa.BigInteger(), nullable=True),
+        sa.Column("event_max", sa.BigInteger(), nullable=True),
+        sa.Column("key_min", sa.String(), nullable=True),
+        sa.Column("key_max", sa.String(), nullable=True),
+        sa.Column("mark", sa.BigInteger(), nullable=True),
+        sa.Column("cause", sa.JSON(), nullable=True),
+        sa.Column("supersedes", sa.JSON(), nullable=False),
+        sa.Column("schema_version", sa.Integer(), nullable=False),
+        sa.Column("intent_id", sa.String(), nullable=True),
+        sa.Column("segments", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(["stream_id"], ["streams.id"]),
+        sa.PrimaryKeyConstraint("stream_id", "entry_point", "sequence"),
+    )
+    op.create_index("staged_runs_by_stime", "staged_runs", ["stream_id", "stime"], unique=False)
+    op.create_index("staged_runs_by_intent", "staged_runs", ["intent_id"], unique=False)
