@@ -228,8 +228,10 @@ def test_what_was_there_before_the_first_copy_goes_first(log: Log, stream: Strea
     copy(log, Run("impsns", "far", 1, START_US + 5, 3))
     record(log, end=End(stime=START_US + 10))
     assert log.register.bounds_at(stream.id, 1).end == 1, "the copy waits for what has a position already"
+    copy(log, Run("impsns", "far", 2, START_US + 3, 3))
     record(log)
-    assert [h.run_id.entry_point for h in log.headers(stream)] == [log.entry_point, log.entry_point, "far"]
+    own = log.entry_point
+    assert [tuple(h.run_id) for h in log.headers(stream)] == [(own, 1), (own, 2), ("far", 2), ("far", 1)]
 
 
 # The law.
