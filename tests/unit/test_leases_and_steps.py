@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from anabranch.engine.lease import keep
 from anabranch.engine.retries import Retries
-from anabranch.log.buckets import record_bucket
+from anabranch.log.recording import record_bucket
 from anabranch.log.catalog import Catalog
 from anabranch.log.commit import Output
 from anabranch.log.compaction import CompactionPlan
@@ -215,7 +215,7 @@ def test_a_table_shows_no_progress(log: Log) -> None:
     assert (state.progress, state.reached) == (None, START_US + 86_400 * 365 * SECOND)
     assert {(h.progress, h.progress_before, h.mark) for h in log.headers(state)} == {(None, None, None)}
     with log.catalog.write() as connection:
-        record_bucket(connection)
+        record_bucket(connection, now=log.clock())
     assert log.register.bounds_at(table.id, 1).progress == state.reached, "nobody waits for it"
 
 

@@ -43,7 +43,9 @@ class Copies:
         now = self.clock()
         with self.catalog.write() as connection:
             if intent_id is not None:
-                require_open(connection, intent_id, now=now, place=f"copies into stream number {stream_id}")
+                place = f"copies into stream number {stream_id}"
+                again = "Take the runs again; nothing was staged."
+                require_open(connection, intent_id, now=now, place=place, next_step=again)
             begin_to_take(connection, stream_id)
             outputs = [Output(stream_id, draft, intent_id) for draft in drafts]
             headers = commit_runs(connection, outputs, clock=now)

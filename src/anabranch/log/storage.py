@@ -70,21 +70,6 @@ def plain_path(text: str) -> str:
     return "/" + os.path.abspath(os.path.expanduser(text)).lstrip("/")
 
 
-def make_root(root: Path) -> None:
-    """Make the directory of a warehouse if it is not there."""
-    try:
-        with no_space_is_an_error(str(root)):
-            root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise AnabranchError(
-            "BAD_ARGUMENT",
-            place=f"warehouse {root}",
-            need="a directory that can be made or written",
-            got=str(error),
-            next_step="Choose another path or change its permissions.",
-        ) from error
-
-
 def home_of(generation: str) -> str:
     """The directory of a branch, relative to the warehouse: its segments, and its catalog if that is a file."""
     return f"{BRANCHES}/{generation}"
