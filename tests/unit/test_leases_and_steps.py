@@ -11,12 +11,12 @@ import sqlalchemy as sa
 
 from anabranch.engine.lease import keep
 from anabranch.engine.retries import Retries
-from anabranch.log.recording import record_bucket
 from anabranch.log.catalog import Catalog
 from anabranch.log.commit import Output
 from anabranch.log.compaction import CompactionPlan
 from anabranch.log.leases import Lease, Leases
 from anabranch.log.log import Log, StreamState
+from anabranch.log.recording import record_bucket
 from anabranch.log.reduction import ReductionPlan
 from anabranch.log.register import NewQuery, NewStore
 from anabranch.log.steps import Move, Reading
