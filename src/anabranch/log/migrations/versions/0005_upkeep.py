@@ -40,7 +40,6 @@ def upgrade() -> None:
     _stage_runs()
 
 
-
 def _know_runs_of_segments() -> None:
     """A segment knows the identity of its run, by which versions of a key are told apart, also after headers fold."""
     op.add_column("segments", sa.Column("entry_point", sa.String(), nullable=True))
