@@ -86,6 +86,8 @@ def test_a_staged_run_is_read_once_its_bucket_is_recorded(log: Log, stream: Stre
     assert replace(logged, position=0, first_position=0, progress=None) == header
     assert log.stream("impsns").rows == len(files(log)) == len(log.plan_panes(stream, ALL_TIME)) == 1
     assert not log.register.anything_waiting()
+    (segment,) = log.plan("impsns", ReadRange()).segments
+    assert (segment.run_id, segment.stime) == (("far", 7), START_US + 5), "versions of a key are compared by these"
 
 
 def test_positions_follow_stamps_then_names_then_numbers(log: Log, stream: StreamState) -> None:
