@@ -22,6 +22,7 @@ from anabranch.engine.kernel import QUARANTINE
 from anabranch.engine.load import load_files
 from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe, quarantined
+from anabranch.engine.retain import retain_all
 from anabranch.engine.session import Session
 from anabranch.engine.write import revise_with, write_dataframe
 from anabranch.log.log import Log, StreamState
@@ -310,8 +311,8 @@ class Stream:
         return self._log.positions_of(self._state)
 
     def retain(self) -> Retained:
-        """Let go of rows older than the history bound that nothing reaches any more."""
-        return self._log.retain(self._state)
+        """Let go of rows older than the history bound that nothing can need any more."""
+        return retain_all(self._log, self.name)
 
     def compact(self) -> Compacted:
         """Rewrite small old segments into large ones; reads give the same rows as before."""

@@ -8,6 +8,9 @@ Sort, windows of rows, first rows, running aggregates.
 
 An input whose progress is unknown makes it unknown. What has no place in time, a table, is never waited
 for: its progress is far ahead, and neither it nor what reads nothing else shows any.
+
+A history bound counts from how far event time has *passed*, which is the same without that leap of windows: else a
+bound behind windows of two hours would be up to two hours shorter, depending on when one looks.
 """
 
 from __future__ import annotations
@@ -25,20 +28,20 @@ from anabranch.diagram.boxes.source import Source
 from anabranch.model.window import Window
 
 
-def progress_of(box: Box, streams: Mapping[str, int | None]) -> int | None:
-    """The progress of what comes out of a box, from that of the base streams."""
+def progress_of(box: Box, streams: Mapping[str, int | None], *, leap: bool = True) -> int | None:
+    """The progress of what comes out of a box, from that of the base streams; without a `leap`, what has passed."""
     if isinstance(box, Source):
         return streams.get(box.stream)
-    before = progress_into(box, streams)
-    window = window_of(box)
+    before = progress_into(box, streams, leap=leap)
+    window = window_of(box) if leap else None
     if isinstance(box, Join) and box.outer and box.within is not None and before is not None:
         return before - box.within  # a left row may still be said without a partner
     return window.progress(before) if window else before
 
 
-def progress_into(box: Box, streams: Mapping[str, int | None]) -> int | None:
-    """The progress of what goes into a box: what closes its windows."""
-    terms = [progress_of(part, streams) for part in _awaited(box)]
+def progress_into(box: Box, streams: Mapping[str, int | None], *, leap: bool = True) -> int | None:
+    """The progress of what goes into a box: what closes its windows; without a `leap`, what has passed."""
+    terms = [progress_of(part, streams, leap=leap) for part in _awaited(box)]
     known = [term for term in terms if term is not None]
     return min(known) if len(known) == len(terms) else None
 

@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf
 from anabranch.engine.bounds import oldest_of_stream
 from anabranch.engine.kernel import Feed
 from anabranch.engine.live import Live, LiveQuery, LiveStore
+from anabranch.engine.needs import need_of
 from anabranch.log.buckets import Bounds
 from anabranch.log.commit import Output
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadPlan, ReadRange
+from anabranch.log.retention import ALL
 from anabranch.model.run import LoggedSegment
 
 
@@ -52,7 +55,7 @@ class Feeds:
         first = min(number for number in self.buckets if number > reader.came)
         query = self.live.query_of(leaf, reader.terms)
         if query is not None:
-            return self._said(query, reader.stored.bucket, first)
+            return replace(self._said(query, reader.stored.bucket, first), after=self._gone(leaf, reader))
         assert isinstance(leaf, Source)
         key = (leaf, reader.came, reader.stored.bucket is None)
         if key not in self._new:
@@ -81,11 +84,27 @@ class Feeds:
             feed = self._said(query, reader.stored.bucket, first)
             stream = self.live.state(query.stored.stream_id)
             fresh = [s for s in feed.plan.segments if s.last_position is None and s.segment.meets(times)]
-            found = self.log.plan_panes(stream, times)
-            return replace(feed, plan=ReadPlan(stream.spec, ReadRange(), (*found, *fresh)))
+            found = self.log.plan_panes(stream, times, whole_from=self._whole_from(leaf, reader))
+            plan = ReadPlan(stream.spec, ReadRange(), (*found, *fresh))
+            return replace(feed, plan=plan, after=self._gone(leaf, reader))
         assert isinstance(leaf, Source)
         stream = self.live.stream(leaf.stream)
         return self._held(leaf, reader, times, self._bounds(stream, reader, first))
+
+    def _whole_from(self, leaf: Leaf, reader: LiveQuery | LiveStore) -> int | None:
+        """The event time from which on a reader may rely on all rows; None for one that takes what is held."""
+        if reader.stored.bucket is None or reader.gone is None:
+            return None
+        gone = self._gone(leaf, reader)
+        return max(need_of(self.live, reader, leaf), ALL if gone is None else gone + 1)
+
+    def _gone(self, leaf: Leaf, reader: LiveQuery | LiveStore) -> int | None:
+        """The event time up to which rows were gone when a reader was created, which does without them."""
+        if not reader.gone or (isinstance(leaf, Keep) and leaf.upstream):
+            return None
+        query = self.live.query_of(leaf, reader.terms)
+        assert query is not None or isinstance(leaf, Source)
+        return reader.gone.get(self.live.stream(leaf.stream).id if query is None else query.stored.stream_id)  # type: ignore[union-attr]
 
     def _bounds(self, stream: StreamState, reader: LiveQuery | LiveStore, first: int) -> tuple[Bounds, ...]:
         bounds = self.log.register.bounds_after(stream.id, reader.came, self.upto)
@@ -102,7 +121,7 @@ class Feeds:
         stream = self.live.stream(leaf.stream)
         end = bounds[-1].end if bounds else self.log.register.bounds_at(stream.id, self.upto).end
         start = bounds[0].start if bounds else end
-        found = self.log.plan_panes(stream, times)
+        found = self.log.plan_panes(stream, times, whole_from=self._whole_from(leaf, reader))
         held = tuple(s for s in found if s.first_position is None or s.first_position <= end)
         revised = stream.revised_by(end)
         plan = ReadPlan(stream.spec, ReadRange(last_position=end), held)

@@ -47,9 +47,12 @@ def count_ignored(log: Log, live: Live, query: LiveQuery) -> int:
 
 
 def ignored_before(log: Log, leaves: Leaves, query: LiveQuery, times: Sequence[Interval]) -> Relation | None:
-    """What a query has ignored at some event times in earlier steps; None if there is nothing."""
+    """What a query has ignored at some event times in earlier steps; None if there is nothing.
+
+    The catalog finds it by its event times: however much was ignored at others is not looked at.
+    """
     state = log.stream_by_id(query.stored.stream_id)
-    found = [segment for segment in _segments(log, state) if segment.meets(times)]
+    found = [logged.segment for logged in log.plan_panes(state, times, role=Role.IGNORED)]
     if not found:
         return None
     name = leaves.add(_frame(log, leaves.spark, found).coalesce(1))

@@ -84,6 +84,7 @@ class Feed:
     resolved: bool = False
     since: int | None = None  # of what they come to, only what comes after this bucket
     oldest: Oldest | None = None  # deletions of rows beyond the stream's history bound, which are ignored
+    after: int | None = None  # derived: only later event times, for what came before is no longer whole
 
     @property
     def rows(self) -> int:
@@ -203,7 +204,9 @@ class SparkKernel:
         schema = spark_schema(feed.plan.spec.schema).add("_change_type", T.StringType())
         paths = [literal_path(str(self.root / s.segment.path)) for s in feed.plan.segments]
         frame = self.spark.read.schema(schema).parquet(*paths) if paths else self.spark.createDataFrame([], schema)
-        return frame if feed.last is None else frame.where(f"_bucket <= {feed.last}")
+        frame = frame if feed.last is None else frame.where(f"_bucket <= {feed.last}")
+        late = f"_event_time IS NULL OR UNIX_MICROS(_event_time) > {feed.after}L"
+        return frame if feed.after is None else frame.where(late)
 
 
 _PLACE = ("_bucket", "_pane")

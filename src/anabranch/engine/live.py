@@ -13,7 +13,7 @@ from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.limits import KEPT, NO_LIMITS, Limits
-from anabranch.diagram.progress import progress_of, sources_of
+from anabranch.diagram.progress import progress_into, progress_of, sources_of
 from anabranch.diagram.query import OnError, Query
 from anabranch.diagram.stages import Leaf, Reread, boxes_of, core, leaves_of
 from anabranch.engine.groups import Recipe
@@ -135,6 +135,11 @@ class LiveQuery:
         return Guard(self.on_error)
 
     @property
+    def gone(self) -> Mapping[int, int] | None:
+        """Of streams from which rows were gone when it was created, the last of their event times."""
+        return _gone(self.stored)
+
+    @property
     def came(self) -> int:
         """The last bucket that it has said, or after which it was created."""
         return int(self.stored.bucket if self.stored.bucket is not None else self.stored.definition["after"])
@@ -155,6 +160,10 @@ class LiveStore:
         return Terms.of(self.settings, self.on_error, self.history)
 
     @property
+    def gone(self) -> Mapping[int, int] | None:
+        return _gone(self.stored)
+
+    @property
     def came(self) -> int:
         return int(self.stored.bucket if self.stored.bucket is not None else self.stored.definition["after"])
 
@@ -173,7 +182,7 @@ class Live:
         self.stores = {stored.id: self._seen(stored, _store) for stored in log.register.stores()}
         self.streams: dict[str, StreamState] = {}
         self._states: dict[int, StreamState] = {}
-        self._progress: dict[tuple[str, int], int | None] = {}
+        self._progress: dict[tuple[str, int, bool], int | None] = {}
         self._by_box: dict[tuple[Box, Terms], LiveQuery] | None = None
         self._fed: set[str] | None = None  # the streams that sinks take
 
@@ -259,16 +268,22 @@ class Live:
         waiting = (query.stored.released or 0) < (query.stored.bucket or 0)
         return waiting and (query.revise_every != KEPT or self.keeps(query))
 
-    def progress_at(self, name: str, bucket: int) -> int | None:
-        """The progress of a stream, base or derived, at the end of a bucket that is recorded."""
-        if (name, bucket) not in self._progress:
+    def progress_at(self, name: str, bucket: int, *, leap: bool = True) -> int | None:
+        """The progress of a stream at the end of a bucket that is recorded; without a `leap`, what has passed."""
+        if (name, bucket, leap) not in self._progress:
             query = self.queries.get(name)
             if query is None:
                 found = self.log.register.bounds_at(self.stream(name).id, bucket).progress
             else:
-                found = progress_of(query.plan, {s: self.progress_at(s, bucket) for s in query.sources})
-            self._progress[name, bucket] = found
-        return self._progress[name, bucket]
+                below = {s: self.progress_at(s, bucket, leap=leap) for s in query.sources}
+                found = progress_of(query.plan, below, leap=leap)
+            self._progress[name, bucket, leap] = found
+        return self._progress[name, bucket, leap]
+
+    def passed_into(self, box: Box, bucket: int) -> int | None:
+        """How far event time had passed in the inputs of a box at the end of a bucket: history bounds count from it."""
+        passed = {name: self.progress_at(name, bucket, leap=False) for name in sources_of(box)}
+        return progress_into(box, passed, leap=False)
 
     def store_of(self, query: LiveQuery, box: Partials) -> LiveStore:
         """Where a query has its partials. Others may keep equal ones under other settings."""
@@ -283,6 +298,12 @@ class Live:
 
     def users_of(self, store: LiveStore) -> list[LiveQuery]:
         return [q for q in self.queries.values() if store.stored.id in q.stored.stores]
+
+
+def _gone(stored: StoredQuery | StoredPartials) -> Mapping[int, int] | None:
+    """As the definition has it, with text for numbers; of one that was made before this was noted it is not known."""
+    noted = stored.definition.get("gone")
+    return None if noted is None else {int(number): int(high) for number, high in noted.items()}
 
 
 def _kept(keep: Keep, terms: Terms) -> tuple[Box, Terms]:

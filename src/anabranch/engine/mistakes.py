@@ -59,6 +59,11 @@ _NOT_THE_QUERY = re.compile(
 )
 
 
+def halts(error: BaseException) -> bool:
+    """Whether an error concerns one query, which stops, and not all."""
+    return is_query_error(error) or (isinstance(error, AnabranchError) and error.id == "HISTORY_GONE")
+
+
 def is_query_error(error: BaseException) -> bool:
     """Whether it is a query's own expressions that failed: on a value, or on what they make of it."""
     spark = isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"

@@ -23,7 +23,7 @@ from anabranch.diagram.boxes.box import Box
 from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
-from anabranch.diagram.progress import is_timeless, progress_into, progress_of, sources_of
+from anabranch.diagram.progress import is_timeless, progress_of
 from anabranch.diagram.query import OnError
 from anabranch.diagram.stages import Leaf
 from anabranch.engine.abreast import abreast
@@ -44,7 +44,7 @@ from anabranch.engine.kernel import (
 )
 from anabranch.engine.kernels import columnar, together
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
-from anabranch.engine.mistakes import is_query_error, quietly, row_error
+from anabranch.engine.mistakes import halts, quietly, row_error
 from anabranch.engine.relation import Leaves, Relation
 from anabranch.engine.rereads import rereading
 from anabranch.engine.rows import lower_linear
@@ -147,8 +147,7 @@ class Step:
     def oldest(self, reader: LiveQuery | LiveStore, box: Box) -> Oldest | None:
         """What a box of a reader ignores in this step."""
         buckets = [number for number in self.feeds.buckets if number > reader.came]
-        names = sources_of(box)
-        before = {number: progress_into(box, self.progress_at(names, number - 1)) for number in buckets}
+        before = {number: self.live.passed_into(box, number - 1) for number in buckets}
         return oldest(self.live, box, reader.terms, buckets, before, new=reader.stored.bucket is None)
 
     def set_aside(self, query: LiveQuery, aside: Sequence[Written]) -> None:
@@ -207,7 +206,11 @@ class Step:
         for query in queries:
             of_query = groups.get(query.name)
             if of_query is None:
-                feeds[query.name] = {leaf: self.feeds.new(leaf, query) for leaf in query.leaves}
+                try:
+                    feeds[query.name] = {leaf: self.feeds.new(leaf, query) for leaf in query.leaves}
+                except AnabranchError as error:
+                    said[query.name] = error
+                    continue
                 works[query.name] = partial(self._say_new, query, feeds[query.name])
             elif not of_query.choices:
                 said[query.name] = Saying((), of_query.compared.released)
@@ -301,16 +304,17 @@ class Step:
     def halt(
         self, queries: Sequence[LiveQuery], error: Exception, feeds: Mapping[Leaf, Feed], store: LiveStore | None
     ) -> None:
-        """Stop queries, and those that read their answers, if it is their expressions that failed."""
-        if not is_query_error(error):
+        """Stop queries, and those that read their answers, if it is their own fault that they cannot go on."""
+        if not halts(error):
             raise error
-        quoted = self._quoted(queries[0], feeds, store)
+        why = error if isinstance(error, AnabranchError) else None
+        quoted = self._quoted(queries[0], feeds, store) if why is None else None
         readers = [reader for query in queries for reader in self.live.readers_of(query)]
         known = [query for query, _ in self.taken.halted]
         for query in [*queries, *readers]:
             if not query.halted and query not in known:
                 known.append(query)
-                self.taken.halted.append((query, row_error(f"query {query.name!r}", quoted, error)))
+                self.taken.halted.append((query, why or row_error(f"query {query.name!r}", quoted, error)))
 
     def _quoted(self, query: LiveQuery, feeds: Mapping[Leaf, Feed], store: LiveStore | None) -> str | None:
         """A row on which an expression fails, as JSON; None where it is a result on which one fails."""

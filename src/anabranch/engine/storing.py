@@ -27,6 +27,7 @@ from anabranch.engine.resets import RESET
 from anabranch.log.commit import Output
 from anabranch.log.register import reader_of
 from anabranch.log.steps import Move
+from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind
 
 if TYPE_CHECKING:
@@ -37,7 +38,13 @@ def store_partials(step: Step, stores: Sequence[LiveStore]) -> None:
     """All that stores have to add: together what the columnar kernel can do, the rest by Spark, abreast."""
     moved = {move.id for move in step.taken.moves if move.kind == "store"}
     behind = {s.stored.id: s for s in stores if s.stored.id not in moved and s.came < step.upto and _users(step, s)}
-    feeds = {n: {leaf: step.feeds.new(leaf, s) for leaf in leaves_of(s.box)} for n, s in behind.items()}
+    feeds: dict[int, dict[Leaf, Feed]] = {}
+    for number, store in list(behind.items()):
+        try:
+            feeds[number] = {leaf: step.feeds.new(leaf, store) for leaf in leaves_of(store.box)}
+        except AnabranchError as error:
+            step.halt(_users(step, store), error, {}, store)
+            del behind[number]
     step.begin(s.stored.stream_id for n, s in behind.items() if any(f.plan.segments for f in feeds[n].values()))
     jobs: dict[int, PartialJob] = {}
     for number, store in behind.items():

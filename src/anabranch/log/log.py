@@ -27,7 +27,7 @@ from anabranch.log.intents import LEASE_US, Intent, Intents
 from anabranch.log.leases import Leases
 from anabranch.log.moments import Moments
 from anabranch.log.reading import ReadPlan, ReadRange, plan_read, plan_times
-from anabranch.log.references import verify
+from anabranch.log.references import Unchanged, verify
 from anabranch.log.segments import SegmentLayout
 from anabranch.log.sinks import SinkRegister
 from anabranch.log.storage import Storage, make_root, warehouse_root
@@ -78,6 +78,7 @@ class Log:
         self.moments = Moments(self.catalog)
         self.copies = Copies(self.catalog, clock)
         self.sinks = SinkRegister(self.catalog)
+        self._references = Unchanged()
 
     def _open_main(self, catalog: str | None, create: bool, lease_us: int, bucket_us: int | None) -> Branches:
         main = Catalog(self.root, catalog, bucket_us=bucket_us)
@@ -265,13 +266,12 @@ class Log:
                 verify(logged.segment, name)
         return plan
 
-    def plan_panes(
-        self, stream: StreamState, panes: Sequence[tuple[int, int]], *, tentative: bool = False
-    ) -> list[LoggedSegment]:
-        """The segments that can hold rows at some event times, given as inclusive intervals."""
+    def plan_panes(self, stream: StreamState, panes: Sequence[tuple[int, int]], **options: Any) -> list[LoggedSegment]:
+        """The segments that can hold rows at some event times (`plan_times`); references among them are checked."""
         with self.catalog.read() as connection:
-            row = self._row(connection, stream.name)
-            return plan_times(connection, row, sorted(panes), tentative=tentative, now=self.clock())
+            found = plan_times(connection, self._row(connection, stream.name), panes, now=self.clock(), **options)
+        self._references.check(found, stream.name)
+        return found
 
     # Views and positions.
 
@@ -323,8 +323,8 @@ class Log:
 
     # Upkeep.
 
-    def retain(self, stream: StreamState) -> retention.Retained:
-        return retention.retain(self.catalog, stream.id, self.clock())
+    def retain(self, stream: StreamState, *given: Any, **options: Any) -> retention.Retained:
+        return retention.retain(self.catalog, stream.id, self.clock(), *given, **options)
 
     def collect_garbage(self, grace_us: int = gc.GRACE_US) -> gc.Collected:
         """Remove what nobody will refer to any more; of main also the branches that have ended."""

@@ -91,19 +91,32 @@ _ALL_TIME = 1 << 62  # longer than any stretch between two event times
 
 
 def plan_times(
-    connection: sa.Connection, stream: Any, times: Sequence[tuple[int, int]], *, tentative: bool, now: int
+    connection: sa.Connection,
+    stream: Any,
+    times: Sequence[tuple[int, int]],
+    *,
+    now: int,
+    tentative: bool = False,
+    whole_from: int | None = None,
+    role: Role = Role.ROWS,
 ) -> list[LoggedSegment]:
-    """The segments that can hold rows at some event times, as far as they are held: few queries for many times."""
+    """The segments that can hold rows at some event times: few queries for many times.
+
+    From `whole_from` on, nothing may be missing; what is older is given as far as it is held.
+    """
+    if whole_from is not None:
+        _require_whole(connection, stream, times, whole_from)
     spec = StreamSpec.from_json(stream.spec)
+    times = sorted(times)
     found: dict[int, Any] = {}
     for width, _ in starts_to_search(stream.width_classes, None):
         # Where the times lie closer than segments are wide, one range scan finds those of many.
         for low, high in merge_ranges([(low - (1 << width), high) for low, high in times]):
-            given = {"stream": stream.id, "width": width, "low": low, "high": high}
+            given = {"stream": stream.id, "width": width, "low": low, "high": high, "role": str(role)}
             found |= {row.id: row for row in connection.execute(_BEGINNING_AT, given)}
     all_time = any(high - low >= _ALL_TIME for low, high in times)
     if spec.key or all_time:
-        found |= {row.id: row for row in connection.execute(_WITHOUT_TIME, {"stream": stream.id})}
+        found |= {row.id: row for row in connection.execute(_WITHOUT_TIME, {"stream": stream.id, "role": str(role)})}
     rows = sorted(found.values(), key=lambda row: (row.last_position, row.id))
     logged = [logged_from(row) for row in rows]
     if tentative and times:
@@ -118,8 +131,8 @@ def plan_times(
 
 def _in_log(*conditions: Any) -> Any:
     table = tables.segments
-    own = [table.c.stream_id == sa.bindparam("stream"), table.c.role == str(Role.ROWS), table.c.overlay_id.is_(None)]
-    return sa.select(table).where(*own, *conditions)
+    own = [table.c.stream_id == sa.bindparam("stream"), table.c.role == sa.bindparam("role")]
+    return sa.select(table).where(*own, table.c.overlay_id.is_(None), *conditions)
 
 
 _BEGINNING_AT = _in_log(
@@ -197,6 +210,24 @@ def _require_history(connection: sa.Connection, stream: Any, wanted: ReadRange) 
             raise _gone(stream, f"event times after {instant_text(high)}, since rows up to there are gone",
                         f"event times from {instant_text(wanted.from_time) or 'the beginning'}",
                         "Start later, or declare a longer history before rows are removed.")  # fmt: skip
+
+
+def _require_whole(connection: sa.Connection, stream: Any, times: Sequence[tuple[int, int]], whole_from: int) -> None:
+    """Rows that a bound still promises are never quietly missing."""
+    if stream.trimmed == 0 or not times:
+        return
+    wanted = [(max(low, whole_from), high) for low, high in times if high >= whole_from]
+    table = tables.trimmed
+    gone = connection.execute(
+        sa.select(table.c.low, table.c.high).where(
+            table.c.stream_id == stream.id, table.c.axis == EVENT, table.c.high >= whole_from
+        )
+    ).all()
+    missing = [g.high for g in gone if any(low <= g.high and g.low <= high for low, high in wanted)]
+    if missing:
+        raise _gone(stream, f"all rows from {instant_text(wanted[0][0])} on, which a history bound promises",
+                    f"a log without some rows up to {instant_text(max(missing))}",
+                    "Drop the query that reads them and create it again: it takes what is held.")  # fmt: skip
 
 
 def _trimmed_until(connection: sa.Connection, stream: Any, axis: str, low: int | None, high: int | None) -> int | None:

@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from anabranch.log.parquet_facts import key_range, null_count, nulls_and_range
 from anabranch.log.storage import plain_path
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import Segment
+from anabranch.model.run import LoggedSegment, Segment
 from anabranch.model.schema import type_name, widens
 from anabranch.model.stream import StreamSpec
 
@@ -278,6 +278,39 @@ def verify(segment: Segment, stream: str) -> None:
             got=f"{size} bytes, ending in hash {footer}",
             next_step="Restore the file; a referenced file must never change. append() copies, load() refers.",
         )
+
+
+class Unchanged:
+    """Referenced files that were verified, and how they looked: one that looks the same is not opened again.
+
+    Whatever is written into a file changes when it was last touched, which nobody can set. So a step that reads a
+    reference again asks the file system once, however large the file's footer is.
+    """
+
+    def __init__(self, most: int = 100_000) -> None:
+        self.most = most
+        self._seen: dict[tuple[str, str | None], tuple[int, ...]] = {}
+
+    def check(self, segments: Iterable[LoggedSegment], stream: str) -> None:
+        """Before a read: the files that are referred to are still the ones that were loaded."""
+        for logged in segments:
+            if logged.segment.reference:
+                self._check(logged.segment, stream)
+
+    def _check(self, segment: Segment, stream: str) -> None:
+        try:
+            facts = os.stat(segment.path)
+        except OSError:
+            verify(segment, stream)  # which says what is wrong
+            return
+        now = (facts.st_ino, facts.st_dev, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        known = (segment.path, segment.footer)
+        if self._seen.get(known) == now:
+            return
+        verify(segment, stream)
+        if len(self._seen) >= self.most:
+            self._seen.clear()
+        self._seen[known] = now
 
 
 def unreadable(place: str, need: str, got: str, next_step: str = "Check the path and the file.") -> AnabranchError:

@@ -21,6 +21,7 @@ from anabranch.log.commit import Output
 from anabranch.log.intents import ENDED
 from anabranch.log.leases import Lease, require_lease
 from anabranch.log.queries import DERIVED, KEPT, PARTIALS, StoredPartials, StoredQuery, is_hidden
+from anabranch.log.views import EVENT
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunHeader, Segment
 from anabranch.model.schema import Schema
@@ -92,7 +93,7 @@ class Register:
             used.append(made[what])
         # A dot keeps the name apart from all that people can choose.
         stream_id = insert_stream(connection, spec, KEPT if is_hidden(spec.name) else DERIVED)
-        created = {**query.definition, "archive": query.archive, "after": buckets.last_recorded(connection)}
+        created = {**query.definition, "archive": query.archive, **_now(connection)}
         feed = replace(spec, name=f"tentative.{stream_id}")
         feed_id = insert_stream(connection, feed, queries.TENTATIVE)
         queries.insert_query(connection, spec.name, stream_id, feed_id, created, used)
@@ -102,7 +103,7 @@ class Register:
         # A dot keeps the name apart from all that people can choose.
         spec = StreamSpec(f"partials.{last + 1}", store.schema, store.event_time, store.key)
         stream_id = insert_stream(connection, spec, PARTIALS)
-        definition = {**store.definition, "after": buckets.last_recorded(connection)}
+        definition = {**store.definition, **_now(connection)}
         return queries.insert_store(connection, stream_id, definition)
 
     def drop_query(self, query: StoredQuery) -> None:
@@ -201,6 +202,14 @@ class Register:
 def reader_of(reader: StoredQuery | StoredPartials) -> str:
     """The name under which a query or a store holds its positions; two words, which people's names are not."""
     return f"query {reader.name}" if isinstance(reader, StoredQuery) else f"partials {reader.id}"
+
+
+def _now(connection: sa.Connection) -> dict[str, Any]:
+    """When a reader is made: after which bucket, and up to which event times rows of streams are gone by then."""
+    table = tables.trimmed
+    highest = sa.select(table.c.stream_id, sa.func.max(table.c.high)).where(table.c.axis == EVENT)
+    gone = {str(number): high for number, high in connection.execute(highest.group_by(table.c.stream_id))}
+    return {"after": buckets.last_recorded(connection), "gone": gone}
 
 
 def insert_stream(connection: sa.Connection, spec: StreamSpec, role: str) -> int:

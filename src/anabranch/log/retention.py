@@ -1,8 +1,20 @@
 """Retention: rows leave the log when nobody can need them any more.
 
-A segment is removed when its whole event-time range lies below progress minus the stream's history
-bound, and no position, view or subscription still reaches it. Streams without a history bound keep
-everything. Headers stay, and say how many of their rows are gone; so do the stretches of event time and
+What is promised is logical: so far behind progress, or so many rows back, what came can be read again, whichever
+files are there. A segment is removed when its whole event-time range lies below all of these:
+
+    declared   the history bound of a stream that people declared, from progress at the last recorded bucket
+    readers    for each query and each store that reads the stream, what it can still have to read again. Its next
+               bucket ignores whatever would need more than that: progress before that bucket, less the
+               normalised bound. One that is behind, or has halted, needs more; one that has not begun needs all.
+
+and when no position, view or subscription still reaches it. The log knows no diagrams, so the engine says what readers
+need, and which readers it has asked. Readers only ever move forward, so what they needed when they were asked is
+never too little later; but a reader that has come since may need more, and then nothing is removed until it is asked
+too. That is checked where the segments are removed, so retention may be called at any time, from any process.
+
+Streams without a history bound keep everything that people have put into them; what queries have said is kept for
+those who read it. Headers stay, and say how many of their rows are gone; so do the stretches of event time and
 of positions that are no longer whole. Files taken by reference are let go, not deleted.
 """
 
@@ -10,13 +22,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
 from anabranch.log import tables
+from anabranch.log.buckets import BASE
 from anabranch.log.catalog import Catalog
 from anabranch.log.gc import release_files
 from anabranch.log.horizon import in_view
@@ -26,55 +39,105 @@ from anabranch.model.run import Role
 from anabranch.model.stream import StreamSpec
 
 # So many segments in a transaction, so that writers need not wait long.
-_MOST = 1_000
+MOST = 1_000
+# Event times before and after all that there are.
+ALL, NOTHING = -(1 << 62), 1 << 62
+
+
+@dataclass(frozen=True)
+class Readers:
+    """What the readers of streams need: of each stream that has some, the event time before which none reads it."""
+
+    asked: frozenset[tuple[str, int]] = frozenset()  # all queries and stores that there were
+    needs: Mapping[int, int] = field(default_factory=dict)  # by stream
+
+
+NO_READERS = Readers()
 
 
 @dataclass(frozen=True)
 class Retained:
-    """What retention let go of in one stream."""
+    """What retention let go of."""
 
     segments: int = 0
     rows: int = 0
     size: int = 0
+    more: bool = False  # whether there is more to let go of, or readers have come that must be asked
+
+    def __add__(self, other: Retained) -> Retained:
+        return Retained(
+            self.segments + other.segments, self.rows + other.rows, self.size + other.size, self.more or other.more
+        )
 
 
-def retain(catalog: Catalog, stream_id: int, now: int) -> Retained:
-    """Apply the history bound of a stream."""
+def retain(catalog: Catalog, stream_id: int, now: int, readers: Readers = NO_READERS, most: int = MOST) -> Retained:
+    """Let go of what nobody needs of a stream, in one transaction, at most so many segments."""
+    with catalog.read() as connection:
+        if not _due(connection, stream_id, readers, 1):
+            return Retained()
+    with catalog.write() as connection:
+        if _unasked(connection, readers):
+            return Retained(more=True)
+        gone = _due(connection, stream_id, readers, most)
+        if gone:
+            _remove(connection, _row(connection, stream_id), gone, now)
+    return _counted(gone, more=len(gone) == most)
 
-    def old(stream: Any) -> Any:
-        history = StreamSpec.from_json(stream.spec).history
-        if history is None or stream.progress is None:
-            return sa.false()
-        return tables.segments.c.event_max < stream.progress - history
 
-    return _let_go(catalog, stream_id, now, old)
+def _due(connection: sa.Connection, stream_id: int, readers: Readers, most: int) -> list[Any]:
+    stream = _row(connection, stream_id)
+    limit = _limit(stream, readers)
+    if limit <= ALL:
+        return []
+    return _removable(connection, stream, tables.segments.c.event_max < limit, most)
+
+
+def _limit(stream: Any, readers: Readers) -> int:
+    """The event time before which nobody needs a stream."""
+    needed = readers.needs.get(stream.id)
+    spec = StreamSpec.from_json(stream.spec)
+    if stream.role != BASE:
+        return ALL if needed is None else needed
+    # While there has been no bucket, there is nobody who was promised anything by buckets.
+    progress = stream.progress if needed is None and stream.bucket_progress is None else stream.bucket_progress
+    if spec.history is None or progress is None:
+        return ALL
+    return int(min(progress - spec.history, NOTHING if needed is None else needed))
+
+
+def _unasked(connection: sa.Connection, readers: Readers) -> bool:
+    """Whether there are queries or stores that nobody has asked what they need."""
+    found = {("query", number) for number in connection.execute(sa.select(tables.queries.c.id)).scalars()}
+    found |= {("store", number) for number in connection.execute(sa.select(tables.stores.c.id)).scalars()}
+    return not found <= readers.asked
 
 
 def trim(catalog: Catalog, stream_id: int, bucket: int, now: int) -> Retained:
     """Let go of what a derived stream has said up to a bucket, whatever its event time."""
     runs = tables.runs
     said = sa.select(sa.func.max(runs.c.position)).where(runs.c.stream_id == stream_id, runs.c.bucket <= bucket)
-    return _let_go(catalog, stream_id, now, lambda _: tables.segments.c.last_position <= said.scalar_subquery())
-
-
-def _let_go(catalog: Catalog, stream_id: int, now: int, which: Callable[[Any], Any]) -> Retained:
+    which = tables.segments.c.last_position <= said.scalar_subquery()
     total = Retained()
     while True:
         with catalog.write() as connection:
-            stream = connection.execute(sa.select(tables.streams).where(tables.streams.c.id == stream_id)).one()
-            gone = _removable(connection, stream, which(stream))
+            stream = _row(connection, stream_id)
+            gone = _removable(connection, stream, which, MOST)
             if gone:
                 _remove(connection, stream, gone, now)
-        total = Retained(
-            total.segments + len(gone),
-            total.rows + sum(s.rows for s in gone),
-            total.size + sum(s.size for s in gone),
-        )
-        if len(gone) < _MOST:
+        total += _counted(gone)
+        if len(gone) < MOST:
             return total
 
 
-def _removable(connection: sa.Connection, stream: Any, which: Any) -> list[Any]:
+def _counted(gone: Sequence[Any], *, more: bool = False) -> Retained:
+    return Retained(len(gone), sum(s.rows for s in gone), sum(s.size for s in gone), more)
+
+
+def _row(connection: sa.Connection, stream_id: int) -> Any:
+    return connection.execute(sa.select(tables.streams).where(tables.streams.c.id == stream_id)).one()
+
+
+def _removable(connection: sa.Connection, stream: Any, which: Any, most: int) -> list[Any]:
     segments, positions = tables.segments, tables.positions
     held = connection.execute(
         sa.select(sa.func.min(positions.c.position)).where(positions.c.stream_id == stream.id)
@@ -88,7 +151,7 @@ def _removable(connection: sa.Connection, stream: Any, which: Any) -> list[Any]:
     if held is not None:
         conditions.append(segments.c.last_position <= held)
     conditions += [sa.not_(in_view(stream, view)) for view in views_of(connection, stream.id)]
-    query = sa.select(segments).where(*conditions).order_by(segments.c.event_max, segments.c.id).limit(_MOST)
+    query = sa.select(segments).where(*conditions).order_by(segments.c.event_max, segments.c.id).limit(most)
     return list(connection.execute(query))
 
 

@@ -217,7 +217,7 @@ segments = Table(
 )
 Index("segments_by_position", segments.c.stream_id, segments.c.last_position)
 Index("segments_by_event", segments.c.stream_id, segments.c.width_class, segments.c.event_min)
-Index("segments_by_age", segments.c.stream_id, segments.c.event_max)
+Index("segments_by_age", segments.c.stream_id, segments.c.role, segments.c.event_max)
 Index("segments_by_intent", segments.c.intent_id)
 Index("segments_by_overlay", segments.c.overlay_id)
 

@@ -40,7 +40,7 @@ def listed_files(paths: Sequence[str]) -> str:
 
 def portions(number: int, pipeline: Pipeline, feed: Feed, root: Path) -> Iterator[Portion]:
     """The segments of a feed, those of a bucket together; NotProven where they must be read otherwise."""
-    if feed.resolved or feed.oldest is not None:
+    if feed.resolved or feed.oldest is not None or feed.after is not None:
         raise NotProven("deletions from a stream without a key")
     if feed.plan.range.from_time is not None or feed.plan.range.to_time is not None:
         raise NotProven("a stretch of event time")

@@ -15,6 +15,8 @@ down_revision = "0004"
 def upgrade() -> None:
     op.add_column("queries", sa.Column("reach", sa.JSON(), nullable=True))
     op.create_index("runs_by_bucket", "runs", ["stream_id", "bucket"], unique=False)
+    op.drop_index("segments_by_age", "segments")
+    op.create_index("segments_by_age", "segments", ["stream_id", "role", "event_max"], unique=False)
     _know_runs_of_segments()
 
     op.add_column("warehouse", sa.Column("fork_order", sa.BigInteger(), nullable=False, server_default="0"))

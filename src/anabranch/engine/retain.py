@@ -1,0 +1,34 @@
+"""Retention over a warehouse: what readers need is found out, and what nobody needs is let go of, in bounded turns.
+
+Call order: `retain(log)` any number of times, from any process, with or without steps at work. Each call removes at
+most so many segments and says whether there is more to do; one that finds nothing only reads the catalog.
+"""
+
+from __future__ import annotations
+
+from anabranch.engine.live import Live, Recipes
+from anabranch.engine.needs import needs_of, retained_streams
+from anabranch.log.log import Log
+from anabranch.log.retention import MOST, Retained
+
+
+def retain(log: Log, recipes: Recipes | None = None, *, only: str | None = None, most: int = MOST) -> Retained:
+    """Let go of what nobody needs of all streams, or of `only` one: at most so many segments."""
+    live = Live(log, recipes)
+    readers = needs_of(live)
+    total = Retained()
+    for state in retained_streams(live):
+        if only is None or state.name == only:
+            if total.segments >= most:
+                return total + Retained(more=True)
+            total += log.retain(state, readers, most=most - total.segments)
+    return total
+
+
+def retain_all(log: Log, only: str | None = None) -> Retained:
+    """The same until nothing is left to do."""
+    total = retain(log, only=only)
+    while total.more:
+        later = retain(log, only=only)
+        total = Retained(total.segments, total.rows, total.size) + later
+    return total
