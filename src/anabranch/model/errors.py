@@ -34,7 +34,7 @@ MEANINGS: Final = MappingProxyType(
         "FILE_CHANGED": "A referenced file is no longer the one that was loaded.",
         "FILE_UNREADABLE": "A file is missing, truncated, or not in the format that was said.",
         "FORMAT_NEWER": "The warehouse was written by a newer version of Anabranch.",
-        "HISTORY_GONE": "Rows were asked for that retention has removed.",
+        "HISTORY_GONE": "Rows were asked for, or are needed by a query, that retention has removed.",
         "INTENT_LAPSED": "A writer was silent for so long that what it wrote was given up.",
         "JAVA_MISSING": "No Java runtime of version 17 or later was found.",
         "LEASE_HELD": "Another engine is advancing this warehouse.",
