@@ -15,7 +15,6 @@ from anabranch.engine.live import Live
 from anabranch.engine.pairs import Pairing
 from anabranch.engine.saying import Saying
 from anabranch.log.reduction import plan_reduction
-from anabranch.model.errors import AnabranchError
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 COUNTS = "CREATE STREAM counts AS SELECT k, count(*) AS c, max(v) AS m FROM s <SLICES '1 minute'> GROUP BY k"
@@ -102,10 +101,21 @@ def test_running_results_are_computed_again_too(fed: ab.Engine) -> None:
     assert [tuple(row) for row in fed.table("again").collect()] == [(7, 3)]
 
 
-def test_no_bound_goes_with_it(fed: ab.Engine) -> None:
-    fed.sql("CREATE STREAM b (k INT, ts TIMESTAMP) EVENT TIME ts HISTORY '1 hour'")
-    with pytest.raises(AnabranchError, match="without a HISTORY bound"):
-        fed.sql("CREATE STREAM q HISTORY UPSTREAM AS SELECT b.k FROM b JOIN counts AS n ON b.k = n.k")
+@pytest.mark.parametrize("name", ["join", pytest.param("rows", marks=pytest.mark.proof)])
+def test_a_bound_goes_with_it(fed: ab.Engine, name: str) -> None:
+    """Rows whose deletion was ignored are not among what is computed again; they count all the same."""
+    chance = np.random.default_rng(5)
+    fed.sql(f"CREATE STREAM kept HISTORY '3 minutes' AS {QUERIES[name]}")
+    fed.sql(f"CREATE STREAM again HISTORY '3 minutes' UPSTREAM AS {QUERIES[name]}")
+    for number in (2, 4, 5, 6, 7):
+        step(fed, number, chance)
+    ignored = [Counter((r.row, r._change_type, r._bucket) for r in fed.ignored(n).collect()) for n in ("kept", "again")]
+    assert ignored[0] == ignored[1]
+    assert {change for _, change, _ in ignored[0]} == {"insert", "delete"}
+    assert said(fed, "again") == said(fed, "kept")
+    assert len(said(fed, "again")) > 10
+    facts = {row.column: row.type for row in fed.sql("DESCRIBE again").collect()}  # type: ignore[union-attr]
+    assert facts["# history"] == "3 minutes upstream"
 
 
 @pytest.mark.proof

@@ -251,7 +251,7 @@ class Statements:
 
 
 def _history(limits: Limits) -> str:
-    return "upstream" if limits.upstream else duration_text(limits.history)
+    return " ".join(filter(None, (duration_text(limits.history), "upstream" if limits.upstream else "")))
 
 
 def _every(buckets: int) -> str:

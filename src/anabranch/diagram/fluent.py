@@ -235,9 +235,6 @@ class Flow:
         choices = [str(choice) for choice in OnError]
         if not isinstance(on_error, str) or on_error.lower() not in choices:
             raise _wrong("on_error=", f"one of {', '.join(choices)}", repr(on_error), "Pass one of these.")
-        if history_upstream and history is not None:
-            need = "a history bound, or history that is computed again"
-            raise _wrong("history_upstream=", need, "both", "Leave out one.")
         limits = replace(_limits(on_revision, revise_when, history), upstream=bool(history_upstream))
         if limits.ignore and (limits.when is not None or every > 1):
             raise _wrong("on_revision=", "either 'ignore' or a time to say revisions", "both", "Leave one out.")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from anabranch.diagram.bounds import EVER, age_of, normalised, stretch
 from anabranch.diagram.boxes.box import Box
@@ -23,16 +24,17 @@ from anabranch.diagram.stages import Leaf, leaves_of
 from anabranch.engine.emit import Written, write_buckets
 from anabranch.engine.live import Live, Terms
 from anabranch.engine.netting import WEIGHT
-from anabranch.engine.relation import Relation, listed, told_apart
+from anabranch.engine.relation import EXACT_JSON, Leaves, Relation, listed, quoted, told_apart
 from anabranch.log.segments import SegmentLayout
 from anabranch.model.run import ChangeType, Role
 from anabranch.model.schema import Schema
 from anabranch.model.time import duration_text
 
-# What was ignored: the row as JSON, how it changed what, and why; of a Join the side, and a hash to know it again.
+# What was ignored: the row as JSON, how it changed what, and why; of a Join the side, a hash to know the row again, and
+# what to make it again of where it is not kept.
 IGNORED = Schema.parse(
     {"row": "STRING", "_change_type": "STRING", "_event_time": "TIMESTAMP", "_reason": "STRING", "_side": "INT",
-     "_hash": "BIGINT"}, "ignored"
+     "_hash": "BIGINT", "_exact": "STRING", "_of": "BIGINT"}, "ignored"
 )  # fmt: skip
 _BUCKET = [pa.field("_bucket", pa.int64())]
 
@@ -104,7 +106,8 @@ class Oldest:
         copies = "EXPLODE(SEQUENCE(1L, CAST(ABS(_weight) AS BIGINT))) AS _copy"
         return (
             f"SELECT {_json(rows)} AS row, {kind} AS _change_type, _event_time, '{reason}' AS _reason, "
-            f"{side} AS _side, {hash_of(rows)} AS _hash, _bucket, {copies} "
+            f"{side} AS _side, {hash_of(rows)} AS _hash, {_exact(rows)} AS _exact, "
+            f"{'_of' if '_of' in rows.carried else 'CAST(NULL AS BIGINT) AS _of'}, _bucket, {copies} "
             f"FROM {rows.source} WHERE {self.condition} AND _weight <> 0"
         )
 
@@ -113,8 +116,12 @@ def _json(rows: Relation) -> str:
     return f"TO_JSON(STRUCT({listed(rows.columns)}))" if rows.columns else "'{}'"
 
 
+def _exact(rows: Relation) -> str:
+    return told_apart(["_event_time", *rows.columns])
+
+
 def hash_of(rows: Relation) -> str:
-    return f"XXHASH64({told_apart(['_event_time', *rows.columns])})"
+    return f"XXHASH64({_exact(rows)})"
 
 
 def oldest_of_stream(leaf: Source, history: int | None, before: Mapping[int, int | None]) -> Oldest | None:
@@ -164,4 +171,15 @@ def without(rows: Relation, ignored: Relation, side: int) -> Relation:
         {"_weight": "-i._gone AS _weight", "_bucket": "0L AS _bucket"}.get(name, f"r.`{name}`") for name in rows.names
     )
     off = f"SELECT {names} FROM ({hashed}) AS r JOIN ({before}) AS i ON r._hash = i._hash WHERE r._first = 1"
+    return replace(rows, sql=f"SELECT {listed(rows.names)} FROM {rows.source} UNION ALL {off}")
+
+
+def without_made_again(leaves: Leaves, rows: Relation, ignored: Relation, side: int) -> Relation:
+    """The same where rows are computed again: those whose deletion was ignored are not among them any more."""
+    kinds = leaves.frame(rows.sql).select("_event_time", *rows.columns).schema
+    before = leaves.frame(f"SELECT * FROM {ignored.source} WHERE _side = {side}")
+    made = before.withColumn("_made", F.from_json("_exact", kinds, EXACT_JSON))
+    names = {"_weight": f"IF(_change_type = '{ChangeType.DELETE}', 1, -1)", "_bucket": "0L", "_of": "_of"}
+    chosen = ", ".join(f"{names.get(name, f'_made.{quoted(name)}')} AS {quoted(name)}" for name in rows.names)
+    off = f"SELECT {chosen} FROM {leaves.add(made)}"
     return replace(rows, sql=f"SELECT {listed(rows.names)} FROM {rows.source} UNION ALL {off}")

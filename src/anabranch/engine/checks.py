@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -163,19 +163,6 @@ def refuse_waiting(box: Box, query: Query) -> None:
             need="an aggregate over windows, each group of which has one result",
             got="another query",
             next_step="Leave it out; ON REVISION IGNORE works for any query.",
-        )
-
-
-def refuse_upstream(bounds: Mapping[str, int | None], query: Query) -> None:
-    """What was ignored is told apart from what was said by what is kept."""
-    bounded = [name for name, history in bounds.items() if history is not None]
-    if query.limits.upstream and bounded:
-        raise AnabranchError(
-            "NOT_SUPPORTED",
-            place=f"query {query.name!r}, HISTORY UPSTREAM",
-            need="streams without a HISTORY bound",
-            got=f"a bound of {', '.join(bounded)}",
-            next_step="Leave out UPSTREAM: under a bound little is kept.",
         )
 
 

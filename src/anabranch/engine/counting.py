@@ -9,12 +9,11 @@ from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
 from anabranch.engine import counts
 from anabranch.engine.analysis import Analysis
-from anabranch.engine.bounds import without
 from anabranch.engine.groups import Recipe
 from anabranch.engine.ignored import ignored_before
 from anabranch.engine.kernel import Feed
 from anabranch.engine.relation import Leaves, Relation
-from anabranch.engine.reread import Rereading, good
+from anabranch.engine.reread import Rereading, at_times, good
 from anabranch.log.reading import ReadPlan, ReadRange
 
 # How far back windows that were said are first looked for, in spans of what has changed.
@@ -59,7 +58,7 @@ class Counting(Rereading):
         rows = self.every(leaves, self.box.input, times)
         rows = rows if self.oldest is None else self.oldest.kept(rows)
         before = ignored_before(self.step.log, leaves, self.query, times)
-        return rows if before is None else without(rows, before, 0)
+        return rows if before is None else at_times(self.less(leaves, rows, before, 0), times)
 
     def _arguments(self, leaves: Leaves, rows: Relation) -> Relation:
         return counts.arguments(self.box, rows, self._recipe(leaves), self.guard)

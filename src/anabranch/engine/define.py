@@ -20,7 +20,6 @@ from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.limits import Limits
-from anabranch.diagram.progress import sources_of
 from anabranch.diagram.query import Query
 from anabranch.diagram.rewrites import STAGE, WHOLE, Rewritten, rewrite
 from anabranch.diagram.rewrites.known import Key, Known, Note
@@ -30,7 +29,6 @@ from anabranch.engine.analysis import Analysis, schema_of
 from anabranch.engine.checks import (
     check_expressions,
     refuse_lookups,
-    refuse_upstream,
     refuse_waiting,
     refuse_windows_over_running,
 )
@@ -105,7 +103,6 @@ class Definer:
         whole = self._whole(query, known)
         refuse_lookups(query.box, known.keyed, query)
         refuse_windows_over_running(whole.box, query)
-        refuse_upstream({name: self.live.stream(name).spec.history for name in sources_of(whole.box)}, query)
         behind = []
         for keep in kept_in(whole.box):
             if self.live.stage(keep, terms) is None:

@@ -11,7 +11,6 @@ from anabranch.diagram.query import OnError
 from anabranch.diagram.reach import BEGINNING, EVERYTHING, Interval
 from anabranch.diagram.reach import join as joined
 from anabranch.engine.band import Reach, measure_reach
-from anabranch.engine.bounds import without
 from anabranch.engine.guard import NO_GUARD, Guard
 from anabranch.engine.ignored import ignored_before
 from anabranch.engine.join import Sides, added, around, without_partner
@@ -62,7 +61,7 @@ class Pairing(Rereading):
             every = (self.oldest.kept(every[0]), self.oldest.kept(every[1]))
         before = ignored_before(self.step.log, leaves, self.query, joined([*of_left, *of_right]))
         if before is not None:
-            every = (without(every[0], before, 0), without(every[1], before, 1))
+            every = (self.less(leaves, every[0], before, 0), self.less(leaves, every[1], before, 1))
         return Sides(new, every, self.query.came, self.reads_few)
 
     def _times(self) -> list[tuple[Interval, ...]]:

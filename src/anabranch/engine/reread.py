@@ -22,7 +22,7 @@ from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf, core, leaves_of
 from anabranch.engine import settle
 from anabranch.engine.answers import Version
-from anabranch.engine.bounds import write_ignored
+from anabranch.engine.bounds import without, without_made_again, write_ignored
 from anabranch.engine.emit import CHANGE_TYPE, Written, write_buckets
 from anabranch.engine.feeds import times_of
 from anabranch.engine.guard import FAILED, NO_GUARD, SETTINGS, Guard
@@ -185,6 +185,12 @@ class Rereading(ABC):
         if any(self._anew(leaf) for leaf in leaves_of(part)):
             return EVERYTHING
         return times_of(s for leaf in leaves_of(part) for s in self.feeds[leaf].plan.segments)
+
+    def less(self, leaves: Leaves, rows: Relation, before: Relation, side: int) -> Relation:
+        """All rows of an input less those that were ignored before."""
+        if any(isinstance(leaf, Keep) and leaf.upstream for leaf in leaves_of(self.core.inputs[side])):
+            return without_made_again(leaves, rows, before, side)
+        return without(rows, before, side)
 
     def _lowered(self, part: Box, scan: Scan) -> Relation:
         def lower(box: Box) -> Relation:

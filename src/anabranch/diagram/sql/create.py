@@ -33,8 +33,8 @@ def create_stream(cursor: Cursor) -> CreateStream | CreateQuery:
     name = checked_name(cursor, "stream")
     bounded, history, upstream = cursor.accept("HISTORY"), None, False
     if bounded:
+        history = None if cursor.sees("UPSTREAM") else duration(cursor)[0]
         upstream = cursor.accept("UPSTREAM")
-        history = None if upstream else duration(cursor)[0]
     if cursor.accept("AS"):
         made = _create_query(cursor, name, if_not_exists)
         return replace(made, history=history, upstream=upstream)
