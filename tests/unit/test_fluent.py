@@ -165,7 +165,6 @@ def test_expressions_are_text(say) -> None:  # type: ignore[no-untyped-def]
         (lambda: IMPSNS.union(IMPSNS.select("user")), "union()"),
         (lambda: IMPSNS.apply(None, "a INT", "price"), "apply()"),
         (lambda: IMPSNS.window("1 min").apply("a:b", "a INT"), "apply()"),
-        (lambda: IMPSNS.query("q", history="1 hour", history_upstream=True), "history_upstream="),
         (lambda: IMPSNS.window("1 min").qualify("row_number() OVER (ORDER BY price) = 1"), "qualify()"),
         (lambda: IMPSNS.lookup(IMPSNS.alias("p"), on="TRUE", how="right"), "lookup(), how="),
         (lambda: IMPSNS.lookup("prices", on="TRUE"), "lookup()"),
