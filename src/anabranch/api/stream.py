@@ -22,13 +22,12 @@ from anabranch.engine.kernel import QUARANTINE
 from anabranch.engine.load import load_files
 from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe, quarantined
-from anabranch.engine.retain import retain_all
+from anabranch.engine.retain import Retained, retain_all
 from anabranch.engine.session import Session
 from anabranch.engine.write import revise_with, write_dataframe
 from anabranch.log.log import Log, StreamState
 from anabranch.log.positions import Position
 from anabranch.log.reading import ReadRange
-from anabranch.log.retention import Retained
 from anabranch.log.units import UnitOfWork
 from anabranch.log.views import View
 from anabranch.model.errors import AnabranchError

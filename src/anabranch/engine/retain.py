@@ -9,7 +9,8 @@ from __future__ import annotations
 from anabranch.engine.live import Live, Recipes
 from anabranch.engine.needs import needs_of, retained_streams
 from anabranch.log.log import Log
-from anabranch.log.retention import MOST, Retained
+from anabranch.log.retention import MOST
+from anabranch.log.retention import Retained as Retained
 
 
 def retain(log: Log, recipes: Recipes | None = None, *, only: str | None = None, most: int = MOST) -> Retained:
