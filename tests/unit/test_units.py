@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 
+from anabranch.log import tables
+from anabranch.log.gc import release_files
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
@@ -235,3 +238,42 @@ def test_an_empty_run_is_a_run(log: Log, stream: StreamState) -> None:
     with log.unit_of_work(stream) as work:
         work.append([])
     assert [h.rows for h in log.headers(stream)] == [0]
+
+
+def test_collection_looks_at_each_ended_intent_once(log: Log, stream: StreamState, clock: FakeClock) -> None:
+    """A neglected warehouse costs in proportion to what has ended: as many statements for each of twice as many."""
+
+    def collect_after(units: int) -> int:
+        for _ in range(units):
+            with log.unit_of_work(stream) as work:
+                work.append(rows_at(1))
+        statements: list[str] = []
+        listener = lambda *args: statements.append(args[2])  # noqa: E731
+        sa.event.listen(log.catalog.engine, "before_cursor_execute", listener)
+        log.collect_garbage()
+        sa.event.remove(log.catalog.engine, "before_cursor_execute", listener)
+        assert not any("LIKE" in statement for statement in statements)
+        return len(statements)
+
+    assert collect_after(60) <= collect_after(6)
+    with log.catalog.read() as connection:
+        left = connection.execute(sa.select(sa.func.count()).select_from(tables.intents)).scalar_one()
+    assert left == 0, "what was looked at is forgotten"
+    assert files(log) == referred(log)
+
+
+def test_a_released_file_outlives_the_look_at_its_intent(log: Log, stream: StreamState, clock: FakeClock) -> None:
+    for second in range(3):
+        with log.unit_of_work(stream) as work:
+            work.append(rows_at(second))
+    before = files(log)
+    with log.catalog.write() as connection:
+        paths = connection.execute(sa.select(tables.segments.c.path)).scalars().all()
+        connection.execute(tables.segments.delete())
+        release_files(connection, list(paths), clock())
+    assert log.collect_garbage().orphans == (), "readers that planned before may still want them"
+    assert files(log) == before
+    clock.pass_seconds(601)
+    assert len(log.collect_garbage().released) == 3
+    assert files(log) == set()
+    assert not list((log.root / "data" / str(stream.id)).iterdir()), "directories go with their last file"

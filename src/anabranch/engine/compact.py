@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -14,7 +14,8 @@ from anabranch.log.compaction import CompactionPlan
 from anabranch.log.log import Log, StreamState
 from anabranch.log.rewrite import Piece, piece_of, rewrite
 from anabranch.log.segments import SegmentLayout
-from anabranch.model.run import Segment
+from anabranch.log.tiers import Cells
+from anabranch.model.run import LoggedSegment, Segment
 from anabranch.model.stream import StreamSpec
 
 
@@ -37,39 +38,77 @@ class Compacted:
 def compact(log: Log, session: Session, stream: StreamState) -> Compacted:
     """Rewrite the small segments below the horizon and fold their headers, some at a time, until none are left."""
     total = Compacted()
-    while (done := _compact_some(log, session, stream)).rows:
+    while (done := compact_together(log, session, [(stream, log.plan_compaction(stream))])).rows:
         total += done
     return total
 
 
-def _compact_some(log: Log, session: Session, stream: StreamState) -> Compacted:
-    plan = log.plan_compaction(stream)
-    if not plan.segments:
-        log.commit_compaction(plan, [], None)
-        return Compacted()
-    with log.intents.lasting(stream.id) as intent:
-        written = _rewrite_all(session, plan, stream.spec, log.layout(stream, intent))
-        log.commit_compaction(plan, written, intent.id)
-    return Compacted(plan.rows, len(plan.segments), len(written))
+def compact_together(log: Log, session: Session, plans: Sequence[tuple[StreamState, CompactionPlan]]) -> Compacted:
+    """Carry out the plans of some streams in one job; each is committed by itself."""
+    work = [(stream, plan) for stream, plan in plans if plan.segments]
+    for _, plan in plans:
+        if plan.folds and not plan.segments:
+            log.commit_compaction(plan, [], None)
+    intents = log.intents.begin_all(stream.id for stream, _ in work)
+    done = Compacted()
+    try:
+        layouts = [log.layout(stream, intent) for (stream, _), intent in zip(work, intents, strict=True)]
+        written = _rewrite_all(session, work, layouts)
+        for (_, plan), its, intent in zip(work, written, tuple(intents), strict=True):
+            log.commit_compaction(plan, its, intent.id)
+            log.intents.forget(intent)
+            intents.remove(intent)
+            done += Compacted(plan.rows, len(plan.segments), len(its))
+    finally:
+        for intent in intents:
+            log.intents.release(intent)
+    return done
 
 
-def _rewrite_all(session: Session, plan: CompactionPlan, spec: StreamSpec, layout: SegmentLayout) -> list[Segment]:
-    task = _Task(layout, spec)
-    payload = [(json.dumps([asdict(piece_of(segment)) for segment in group]),) for group in plan.groups]
-    frame = session.spark.createDataFrame(payload, "pieces STRING").repartition(len(plan.groups))
+def _rewrite_all(
+    session: Session, work: Sequence[tuple[StreamState, CompactionPlan]], layouts: Sequence[SegmentLayout]
+) -> list[list[Segment]]:
+    """What was written of each stream; a task takes one group of segments."""
+    if not work:
+        return []
+    task = _Task(tuple((layout, stream.spec) for (stream, _), layout in zip(work, layouts, strict=True)))
+    groups = [_Group(n, _cut(plan, group), _pieces(group)) for n, (_, plan) in enumerate(work) for group in plan.groups]
+    payload = [(json.dumps(asdict(group)),) for group in groups]
+    frame = session.spark.createDataFrame(payload, "pieces STRING").repartition(len(payload))
     reports = collect_reports(frame, task.reports)
     raise_reported(reports)
-    return [Segment.from_json(report["segment"]) for report in reports]
+    written: list[list[Segment]] = [[] for _ in work]
+    for report in reports:
+        written[report["stream"]].append(Segment.from_json(report["segment"]))
+    return written
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What one task rewrites: pieces of the stream with this number, perhaps to be cut by cells."""
+
+    stream: int
+    cells: Cells | None
+    pieces: list[Piece]
+
+
+def _cut(plan: CompactionPlan, group: Sequence[LoggedSegment]) -> Cells | None:
+    return plan.cells if plan.cells is not None and plan.cells.is_wide(group) else None
+
+
+def _pieces(group: Sequence[LoggedSegment]) -> list[Piece]:
+    return [piece_of(segment) for segment in group]
 
 
 @dataclass(frozen=True)
 class _Task:
-    layout: SegmentLayout
-    spec: StreamSpec
+    streams: tuple[tuple[SegmentLayout, StreamSpec], ...]
 
     def reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         for batch in batches:
             for text in batch["pieces"].to_pylist():
-                pieces = [Piece(**piece) for piece in json.loads(text)]
-                for segment in rewrite(self.layout, self.spec.schema, pieces):
-                    yield {"segment": segment.to_json()}
+                group = json.loads(text)
+                layout, spec = self.streams[group["stream"]]
+                cells = None if group["cells"] is None else Cells(**group["cells"])
+                for segment in rewrite(layout, spec.schema, [Piece(**piece) for piece in group["pieces"]], cells):
+                    yield {"stream": group["stream"], "segment": segment.to_json()}

@@ -1,10 +1,12 @@
-"""Compaction, the catalog's side: which segments to rewrite, and how headers fold.
+"""Compaction, the catalog's side: which segments to rewrite, and the commit that replaces them.
 
 The compactor takes the many small segments that lie at or below the horizon and has those of
 neighbouring times rewritten into few large ones, sorted by event time, with each row's position,
-ordinal, stamp and source as columns. Then all headers up to the horizon fold into one. Reads by position
-or event time give the same rows as before; a retry of a folded run is still recognised. The rewriting
+ordinal, stamp and source as columns. Reads by position or event time give the same rows as before. The rewriting
 itself is done by Spark (`anabranch.engine.compact`).
+
+Upkeep compacts in tiers (`tiers`), so that a row is rewritten seldom, and leaves the headers to `folding`. Who asks for
+a compaction by hand gets all small segments rewritten, and one header for everything up to the horizon.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.buckets import BASE
 from anabranch.log.gc import release_files
+from anabranch.log.header_folding import fold_all
 from anabranch.log.headers import insert_segments, logged_from, segment_values
-from anabranch.log.horizon import horizon
+from anabranch.log.horizon import compaction_horizon
 from anabranch.log.intents import end_intents, require_open
-from anabranch.log.intervals import class_mask, merge_ranges
+from anabranch.log.intervals import class_mask
 from anabranch.log.recording import record_for_folding
 from anabranch.log.rewrite import GROUP_ROWS, group_segments
 from anabranch.log.segments import SPAN_US
+from anabranch.log.tiers import Cells, choose_groups
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import LoggedSegment, Role, RunKind, Segment
+from anabranch.model.run import LoggedSegment, Role, Segment
 from anabranch.model.stream import StreamSpec
 
 # Groups of up to twice as many rows are written as one segment each, so all but the last are not small.
@@ -37,12 +41,14 @@ MOST_SEGMENTS = 2_000
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """Groups of segments, each to be rewritten as one, all at or below `up_to`, where the headers fold."""
+    """Groups of segments, each to be rewritten as one, all at or below `up_to`."""
 
     stream_id: int
     up_to: int
     ids: tuple[int, ...] = ()
     groups: tuple[tuple[LoggedSegment, ...], ...] = ()
+    folds: bool = True  # whether the headers up to there become one
+    cells: Cells | None = None  # by which rewritten rows are kept apart
 
     @property
     def segments(self) -> tuple[LoggedSegment, ...]:
@@ -54,13 +60,32 @@ class CompactionPlan:
 
 
 def plan_compaction(connection: sa.Connection, stream: Any, least_segments: int = LEAST_SEGMENTS) -> CompactionPlan:
-    """Choose the small segments below the horizon; none if they are too few to be worth it."""
-    up_to = horizon(connection, stream)
+    """Choose all small segments below the horizon; none if they are too few to be worth it."""
+    up_to = compaction_horizon(connection, stream)
+    rows = _small(connection, stream.id, up_to)
+    groups = [g for g in group_segments(map(logged_from, rows), _widest(stream)) if len(g) > 1]
+    if sum(map(len, groups)) < least_segments:
+        return CompactionPlan(stream.id, up_to)
+    if len(rows) == MOST_SEGMENTS:
+        up_to = min(up_to, rows[-1].last_position)
+    return CompactionPlan(stream.id, up_to, *_chosen(rows, groups))
+
+
+def plan_tiers(connection: sa.Connection, stream: Any) -> CompactionPlan:
+    """Choose small segments below the horizon that are due by their size and age; headers stay as they are."""
+    up_to = compaction_horizon(connection, stream)
+    rows = _small(connection, stream.id, up_to)
+    cells = Cells(stream.event_max, _widest(stream))
+    groups = choose_groups(map(logged_from, rows), cells)
+    return CompactionPlan(stream.id, up_to, *_chosen(rows, groups), folds=False, cells=cells)
+
+
+def _small(connection: sa.Connection, stream_id: int, up_to: int) -> Sequence[Any]:
     segments = tables.segments
-    rows = connection.execute(
+    return connection.execute(
         sa.select(segments)
         .where(
-            segments.c.stream_id == stream.id,
+            segments.c.stream_id == stream_id,
             segments.c.last_position <= up_to,
             segments.c.role == str(Role.ROWS),
             segments.c.reference.is_(False),
@@ -69,23 +94,25 @@ def plan_compaction(connection: sa.Connection, stream: Any, least_segments: int 
         .order_by(segments.c.last_position, segments.c.id)
         .limit(MOST_SEGMENTS)
     ).all()
-    by_path = {row.path: row for row in rows}
-    # Segments that retention will let go of at different times must not be joined.
+
+
+def _widest(stream: Any) -> int | None:
+    """Segments that retention will let go of at different times must not be joined."""
     history = StreamSpec.from_json(stream.spec).history
-    span = None if history is None else max(SPAN_US, history // 8)
-    groups = [tuple(g) for g in group_segments(map(logged_from, rows), span) if len(g) > 1]
-    if sum(map(len, groups)) < least_segments:
-        return CompactionPlan(stream.id, up_to)
-    if len(rows) == MOST_SEGMENTS:
-        up_to = min(up_to, rows[-1].last_position)
-    ids = tuple(by_path[s.segment.path].id for group in groups for s in group)
-    return CompactionPlan(stream.id, up_to, ids, tuple(groups))
+    return None if history is None else max(SPAN_US, history // 8)
+
+
+def _chosen(
+    rows: Sequence[Any], groups: Sequence[Sequence[LoggedSegment]]
+) -> tuple[tuple[int, ...], tuple[tuple[LoggedSegment, ...], ...]]:
+    ids = {row.path: row.id for row in rows}
+    return tuple(ids[s.segment.path] for group in groups for s in group), tuple(map(tuple, groups))
 
 
 def commit_compaction(
     connection: sa.Connection, plan: CompactionPlan, written: Sequence[Segment], intent_id: str | None, now: int
 ) -> None:
-    """Replace the old segments by the new ones, fold the headers, and end the intent: all or nothing."""
+    """Replace the old segments by the new ones, and end the intent: all or nothing."""
     table = tables.segments
     assert sum(s.rows for s in written) == plan.rows, "compaction must write the rows that it read"
     place = f"compaction of stream number {plan.stream_id}"
@@ -100,7 +127,8 @@ def commit_compaction(
         )
         release_files(connection, [s.segment.path for s in plan.segments], now)
         _recount_classes(connection, plan.stream_id)
-    _fold_headers(connection, plan.stream_id, _foldable(connection, plan, now))
+    if plan.folds:
+        fold_all(connection, plan.stream_id, _foldable(connection, plan, now))
     if intent_id is not None:
         end_intents(connection, intent_id)
 
@@ -124,7 +152,7 @@ def _require_unchanged(connection: sa.Connection, plan: CompactionPlan, place: s
     found = connection.execute(sa.select(table.c.path).where(table.c.id.in_(plan.ids))).scalars().all()
     if stream is None or sorted(found) != sorted(s.segment.path for s in plan.segments):
         got = "some that retention, another compactor or a drop has removed meanwhile"
-    elif horizon(connection, stream) < plan.up_to:
+    elif compaction_horizon(connection, stream) < plan.up_to:
         got = "a reader that has come meanwhile and still needs them"
     else:
         return
@@ -143,60 +171,3 @@ def _foldable(connection: sa.Connection, plan: CompactionPlan, now: int) -> int:
     record_for_folding(connection, now)
     stream = connection.execute(sa.select(streams).where(streams.c.id == plan.stream_id)).one()
     return min(plan.up_to, int(stream.bucket_position)) if stream.role == BASE else plan.up_to
-
-
-def _fold_headers(connection: sa.Connection, stream_id: int, up_to: int) -> None:
-    """One header for everything up to a position; the newest of them lends its identity and progress."""
-    runs = tables.runs
-    below = (runs.c.stream_id == stream_id) & (runs.c.position <= up_to)
-    count = connection.execute(sa.select(sa.func.count()).where(below)).scalar_one()
-    if count < 2:
-        return
-    totals = connection.execute(
-        sa.select(
-            sa.func.min(runs.c.first_position).label("first_position"),
-            sa.func.sum(runs.c.rows).label("rows"),
-            sa.func.sum(runs.c.quarantined).label("quarantined"),
-            sa.func.sum(runs.c.size).label("size"),
-            sa.func.sum(runs.c.trimmed).label("trimmed"),
-            sa.func.min(runs.c.event_min).label("event_min"),
-            sa.func.max(runs.c.event_max).label("event_max"),
-        ).where(below)
-    ).one()
-    newest = connection.execute(sa.select(sa.func.max(runs.c.position)).where(below)).scalar_one()
-    _fold_identities(connection, stream_id, below)
-    connection.execute(runs.delete().where(below, runs.c.position < newest))
-    values = {k: int(v) if v is not None else None for k, v in totals._mapping.items()}
-    connection.execute(
-        runs.update()
-        .where(runs.c.stream_id == stream_id, runs.c.position == newest)
-        .values(
-            **values,
-            kind=str(RunKind.COMPACTED),
-            source=None,
-            key_min=None,
-            key_max=None,
-            mark=None,
-            progress_before=None,
-            cause=None,
-            supersedes=[],
-        )
-    )
-
-
-def _fold_identities(connection: sa.Connection, stream_id: int, below: Any) -> None:
-    """Remember the folded identities as ranges: entry points number densely, so the ranges stay few."""
-    runs, folded = tables.runs, tables.folded_runs
-    ranges: dict[str, list[tuple[int, int]]] = {}
-    for entry_point, sequence in connection.execute(sa.select(runs.c.entry_point, runs.c.sequence).where(below)):
-        ranges.setdefault(entry_point, []).append((sequence, sequence))
-    mine = (folded.c.stream_id == stream_id) & folded.c.entry_point.in_(ranges)
-    for row in connection.execute(sa.select(folded).where(mine)):
-        ranges[row.entry_point].append((row.first_sequence, row.last_sequence))
-    connection.execute(folded.delete().where(mine))
-    merged = [
-        {"stream_id": stream_id, "entry_point": entry_point, "first_sequence": first, "last_sequence": last}
-        for entry_point, found in ranges.items()
-        for first, last in merge_ranges(found)
-    ]
-    connection.execute(folded.insert(), merged)

@@ -2,11 +2,15 @@
 
 The horizon of a stream is the highest position that nothing needs any more as it is: the least of the
 positions of queries, subscriptions and retained points, and of what lies before the first item of every
-view. The compactor rewrites only at or below it.
+view. Headers are folded only at or below it, and the compactor rewrites only what is.
+
+A query that has halted does not hold up the compaction of the base streams that it reads: their rows say their
+positions in whatever segment they are, so it goes on from where it stopped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,10 +19,34 @@ from anabranch.log import tables
 from anabranch.log.views import POSITION, View, views_of
 
 
-def horizon(connection: sa.Connection, stream: Any) -> int:
+def compaction_horizon(connection: sa.Connection, stream: Any) -> int:
     """The highest position that may be compacted."""
+    return _horizon(connection, stream, _halted(connection) if stream.role == "base" else [])
+
+
+def horizon(connection: sa.Connection, stream: Any) -> int:
+    """The highest position that nobody needs as it is."""
+    return _horizon(connection, stream, [])
+
+
+def _halted(connection: sa.Connection) -> list[str]:
+    """The names under which queries that have halted hold positions, and partial results that only they use."""
+    queries, links = tables.queries, tables.query_stores
+    rows = connection.execute(sa.select(queries.c.id, queries.c.name, queries.c.halted)).all()
+    halted = {row.id for row in rows if row.halted is not None}
+    if not halted:
+        return []
+    users: dict[int, set[int]] = {}
+    for link in connection.execute(sa.select(links)):
+        users.setdefault(link.store_id, set()).add(link.query_id)
+    names = [f"query {row.name}" for row in rows if row.id in halted]
+    return names + [f"partials {store}" for store, its in users.items() if its <= halted]
+
+
+def _horizon(connection: sa.Connection, stream: Any, without: Sequence[str]) -> int:
     table = tables.positions
-    least = connection.execute(sa.select(sa.func.min(table.c.position)).where(table.c.stream_id == stream.id)).scalar()
+    mine = (table.c.stream_id == stream.id) & table.c.name.not_in(without)
+    least = connection.execute(sa.select(sa.func.min(table.c.position)).where(mine)).scalar()
     limits: list[int] = [stream.last_position if least is None else least]
     for view in views_of(connection, stream.id):
         first = _first_position(connection, stream, view)

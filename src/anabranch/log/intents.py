@@ -237,6 +237,13 @@ def end_intents(connection: sa.Connection, *intent_ids: str) -> None:
     connection.execute(_END, {"ids": intent_ids})
 
 
+def forget_ended(connection: sa.Connection, intent_ids: Sequence[str]) -> None:
+    """Forget intents that have ended, if it is known that they have left no orphans."""
+    if intent_ids:
+        table = tables.intents
+        connection.execute(table.delete().where(table.c.id.in_(intent_ids), table.c.state == ENDED))
+
+
 def drop_overlay(connection: sa.Connection, *intent_ids: str) -> None:
     """Remove what units of work have in the overlay, and what was derived from it; the files become garbage."""
     overlay, segments = tables.overlay, tables.segments

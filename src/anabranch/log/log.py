@@ -34,6 +34,7 @@ from anabranch.log.storage import Storage, make_root, warehouse_root
 from anabranch.log.stream_state import STREAMS, state_from
 from anabranch.log.stream_state import StreamState as StreamState
 from anabranch.log.units import UnitOfWork
+from anabranch.log.upkeep import Upkeep
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, RunDraft, RunHeader, RunId, RunKind, Segment, check_run_id, check_source
 from anabranch.model.stream import StreamSpec, check_branch_name
@@ -79,6 +80,7 @@ class Log:
         self.copies = Copies(self.catalog, clock)
         self.sinks = SinkRegister(self.catalog)
         self._references = Unchanged()
+        self.upkeep = Upkeep(self.catalog, self.storage, clock, self.branches, self.generation)
 
     def _open_main(self, catalog: str | None, create: bool, lease_us: int, bucket_us: int | None) -> Branches:
         main = Catalog(self.root, catalog, bucket_us=bucket_us)
@@ -328,10 +330,7 @@ class Log:
 
     def collect_garbage(self, grace_us: int = gc.GRACE_US) -> gc.Collected:
         """Remove what nobody will refer to any more; of main also the branches that have ended."""
-        gone = self.branches.collect() if self.branch is None else ()
-        held_from = self.branches.held_from(self.catalog, self.generation)
-        collected = gc.collect_garbage(self.catalog, self.storage, self.clock(), grace_us, held_from)
-        return replace(collected, branches=gone)
+        return sum(self.upkeep.collect(grace_us), gc.Collected())
 
     def plan_compaction(self, stream: StreamState, **options: int) -> compaction.CompactionPlan:
         with self.catalog.read() as connection:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.commit import find_run
+from anabranch.log.header_folding import first_stime
 from anabranch.log.headers import logged_from
 from anabranch.log.references import verify
 from anabranch.model.errors import AnabranchError
@@ -29,17 +30,26 @@ class Moments:
             last = connection.execute(
                 sa.select(sa.func.max(runs.c.position)).where(mine, runs.c.stime <= stime)
             ).scalar()  # fmt: skip
-            first = connection.execute(sa.select(runs).where(mine).order_by(runs.c.position).limit(1)).first()
-        if last is None and first is not None and first.first_position < first.position:
-            return None
+            after = sa.select(runs).where(mine, runs.c.position > (last or 0)).order_by(runs.c.position)
+            later = connection.execute(after.limit(1)).first()
+        if later is not None and later.first_position < later.position and stime >= first_stime(later):
+            return None  # some of its runs were stamped by then, and nobody knows which
         return last or 0
 
     def bucket_of(self, stream_id: int, position: int) -> int:
-        """The bucket of the first run at or after a position of a derived stream."""
+        """The bucket of the first run at or after a position of a derived stream; of folded ones, the least one."""
         runs = tables.runs
-        query = sa.select(runs.c.bucket).where(runs.c.stream_id == stream_id, runs.c.position >= position)
+        mine = runs.c.stream_id == stream_id
         with self.catalog.read() as connection:
-            return int(connection.execute(query.order_by(runs.c.position).limit(1)).scalar() or 1 << 62)
+            found = connection.execute(
+                sa.select(runs).where(mine, runs.c.position >= position).order_by(runs.c.position).limit(1)
+            ).first()
+            if found is None:
+                return 1 << 62
+            if found.first_position == found.position:
+                return int(found.bucket)
+            before = sa.select(sa.func.max(runs.c.bucket)).where(mine, runs.c.position < found.first_position)
+            return int(connection.execute(before).scalar() or 0) + 1
 
     def reached(self, stream_ids: Sequence[int]) -> list[int]:
         """The last positions of some streams, at one moment; of one that was dropped, none at all."""
@@ -52,7 +62,9 @@ class Moments:
         return [found.get(stream_id, -1) for stream_id in stream_ids]
 
     def before_bucket(self, stream_id: int, bucket: int) -> int:
-        """The last position of a derived stream that lies wholly before a bucket."""
+        """The last position of a derived stream that lies wholly before a bucket; an earlier one where headers were
+        folded, whose rows say themselves in which bucket they are.
+        """
         runs = tables.runs
         mine = runs.c.stream_id == stream_id
         with self.catalog.read() as connection:
@@ -65,7 +77,9 @@ class Moments:
     def first_after(self, stream_id: int, bucket: int) -> int | None:
         """The first position of what a derived stream has said after a bucket; None if it has said nothing since."""
         runs = tables.runs
-        query = sa.select(sa.func.min(runs.c.position)).where(runs.c.stream_id == stream_id, runs.c.bucket > bucket)
+        query = sa.select(sa.func.min(runs.c.first_position)).where(
+            runs.c.stream_id == stream_id, runs.c.bucket > bucket
+        )
         with self.catalog.read() as connection:
             return connection.execute(query).scalar()
 

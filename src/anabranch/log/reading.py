@@ -70,7 +70,7 @@ def plan_read(connection: sa.Connection, stream: Any, wanted: ReadRange, now: in
     spec = StreamSpec.from_json(stream.spec)
     table = tables.segments
     conditions = [table.c.stream_id == stream.id, table.c.role == str(wanted.role)]
-    positions = _position_conditions(connection, stream, wanted)
+    positions = _position_conditions(wanted)
     if wanted.timed:
         # One index range scan per width class: cheap, however long the log is.
         queries = [
@@ -79,7 +79,7 @@ def plan_read(connection: sa.Connection, stream: Any, wanted: ReadRange, now: in
         ]
     else:
         in_log = positions or [table.c.last_position >= 1]
-        queries = [sa.select(table).where(*conditions, *in_log)]
+        queries = [sa.select(table).where(*conditions, *those) for those in _plain_and_compacted(wanted, in_log)]
     rows = connection.execute(sa.union_all(*queries) if len(queries) > 1 else queries[0]).all() if queries else []
     found = [logged_from(row) for row in sorted(rows, key=lambda row: (row.last_position, row.id))]
     if wanted.tentative and wanted.last_position is None:  # what is not committed comes after every position
@@ -143,21 +143,24 @@ _BEGINNING_AT = _in_log(
 _WITHOUT_TIME = _in_log(tables.segments.c.width_class.is_(None))
 
 
-def _position_conditions(connection: sa.Connection, stream: Any, wanted: ReadRange) -> list[Any]:
-    table, runs = tables.segments, tables.runs
+def _position_conditions(wanted: ReadRange) -> list[Any]:
+    table = tables.segments
     conditions: list[Any] = []
     if wanted.first_position is not None:
         conditions.append(table.c.last_position >= wanted.first_position)
     if wanted.last_position is not None:
-        # A segment ends within the header that covers its positions, so the search has an upper end too.
-        cover = connection.execute(
-            sa.select(sa.func.min(runs.c.position)).where(
-                runs.c.stream_id == stream.id, runs.c.position >= wanted.last_position
-            )
-        ).scalar()
         conditions.append(table.c.first_position <= wanted.last_position)
-        conditions.append(table.c.last_position <= (wanted.last_position if cover is None else cover))
     return conditions
+
+
+def _plain_and_compacted(wanted: ReadRange, conditions: list[Any]) -> list[list[Any]]:
+    """Two range scans where there is an upper end: a segment of one run ends with it; of others there are few."""
+    table = tables.segments
+    if wanted.last_position is None:
+        return [conditions]
+    plain = [table.c.first_position == table.c.last_position, table.c.last_position <= wanted.last_position]
+    compacted = [table.c.first_position < table.c.last_position]  # as the index of those says it
+    return [[*conditions, *plain], [*conditions, *compacted]]
 
 
 def _stretches(stream: Any, spec: StreamSpec, wanted: ReadRange) -> list[list[Any]]:

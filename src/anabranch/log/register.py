@@ -195,8 +195,9 @@ class Register:
         moves: Sequence[steps.Move],
         readings: Sequence[steps.Reading],
         outputs: Sequence[Output],
+        ended: steps.Ended = steps.NOTHING_ENDED,
     ) -> list[RunHeader]:
-        return steps.commit_step(self.catalog, self.clock, lease, moves, readings, outputs)
+        return steps.commit_step(self.catalog, self.clock, lease, moves, readings, outputs, ended)
 
 
 def reader_of(reader: StoredQuery | StoredPartials) -> str:

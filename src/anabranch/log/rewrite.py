@@ -7,14 +7,17 @@ task on its own: no exchange between tasks, however many there are.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from anabranch.log.segments import SegmentLayout, write_segments
+from anabranch.log.segments import LEAST_ROWS, SegmentLayout, write_segments
+from anabranch.log.tiers import Cells
 from anabranch.model.run import ChangeType, LoggedSegment, Segment
 from anabranch.model.schema import Schema
 
@@ -86,16 +89,27 @@ def piece_of(logged: LoggedSegment) -> Piece:
     )
 
 
-def rewrite(layout: SegmentLayout, schema: Schema, pieces: Sequence[Piece]) -> list[Segment]:
+def rewrite(
+    layout: SegmentLayout, schema: Schema, pieces: Sequence[Piece], cells: Cells | None = None
+) -> list[Segment]:
     """Read the pieces of one group and write them as one segment sorted by event time.
 
-    A sorted segment needs no cutting: its row groups have narrow ranges, which readers skip by.
+    A sorted segment needs no cutting: its row groups have narrow ranges, which readers skip by. With `cells`, rows that
+    are many are cut by them all the same.
     """
     whole = pa.unify_schemas([schema.arrow, CARRIED])
     table = pa.concat_tables([_read(layout, piece, whole) for piece in pieces])
     order = [(layout.event_time, "ascending"), ("_position", "ascending"), ("_ordinal", "ascending")]
     whole_group = replace(layout, span=_ANY_SPAN, most_rows=max(table.num_rows, 1), row_group=ROW_GROUP)
-    return write_segments(whole_group, table.sort_by(order))
+    ordered = table.sort_by(order)
+    apart = [ordered] if cells is None or ordered.num_rows < LEAST_ROWS else _by_cell(ordered, layout, cells)
+    return [segment for some in apart for segment in write_segments(whole_group, some)]
+
+
+def _by_cell(ordered: pa.Table, layout: SegmentLayout, cells: Cells) -> list[pa.Table]:
+    starts = cells.starts_of(pc.cast(ordered[layout.event_time], pa.int64()).to_numpy())
+    edges = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), ordered.num_rows]
+    return [ordered.slice(low, high - low) for low, high in itertools.pairwise(edges)]
 
 
 def _read(layout: SegmentLayout, piece: Piece, whole: pa.Schema) -> pa.Table:

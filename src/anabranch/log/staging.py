@@ -103,8 +103,8 @@ def staged_paths(connection: sa.Connection, condition: Any) -> list[str]:
     return [segment.path for segment in segments if not segment.reference]
 
 
-def files_of_intent(connection: sa.Connection, intent_id: str) -> list[str]:
-    return staged_paths(connection, _TABLE.c.intent_id == intent_id)
+def files_of_intents(connection: sa.Connection, intent_ids: Sequence[str]) -> list[str]:
+    return staged_paths(connection, _TABLE.c.intent_id.in_(intent_ids))
 
 
 def files_of_stream(connection: sa.Connection, stream_id: int) -> list[str]:

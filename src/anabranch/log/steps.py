@@ -18,7 +18,7 @@ from anabranch.log import tables
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.commit import Output, commit_runs
-from anabranch.log.intents import end_intents, require_open
+from anabranch.log.intents import end_intents, forget_ended, require_open
 from anabranch.log.leases import Lease, require_lease
 from anabranch.log.positions import Position, set_positions
 from anabranch.log.timing import timed
@@ -48,6 +48,17 @@ class Move:
     reach: tuple[int, int] | None = None  # queries: how far apart the partners of a Join by bounds can be, if it grew
 
 
+@dataclass(frozen=True)
+class Ended:
+    """Intents that end with a step: those under which nothing was written, and those that leave nothing to sweep."""
+
+    unused: Sequence[str] = ()
+    swept: Sequence[str] = ()
+
+
+NOTHING_ENDED = Ended()
+
+
 def _moving(table: sa.Table, **more: Any) -> sa.Update:
     """To a later bucket, if it is where the step found it."""
     here = table.c.bucket.is_not_distinct_from(sa.bindparam("before", type_=sa.BigInteger))
@@ -68,6 +79,7 @@ def commit_step(
     moves: Sequence[Move],
     readings: Sequence[Reading],
     outputs: Sequence[Output],
+    ended: Ended = NOTHING_ENDED,
 ) -> list[RunHeader]:
     """Commit a step under the engine's lease."""
     now = clock()
@@ -83,8 +95,9 @@ def commit_step(
             assert output.draft.bucket is not None, "a derived run belongs to a bucket"
             assert output.draft.stime is not None, "a derived run is not stamped by a clock"
         headers = commit_runs(connection, outputs, clock=now) if outputs else []
-        if intents:
-            end_intents(connection, *intents)
+        if intents or ended.unused:
+            end_intents(connection, *intents, *ended.unused)
+        forget_ended(connection, ended.swept)
         set_positions(connection, [(r.stream_id, Position(r.reader, "query", r.end)) for r in readings])
     return headers
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -21,6 +21,8 @@ from anabranch.model.errors import AnabranchError
 
 DATA = "data"
 BRANCHES = "branches"
+# So many directories are known to be there.
+_REMEMBERED = 1_000
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -97,6 +99,8 @@ class Storage:
         """Make a writer's directory so that it survives a power cut."""
         path = self.root / relative
         if relative not in self._made:
+            if len(self._made) > _REMEMBERED:
+                self._made.clear()  # most are of steps that have ended
             with no_space_is_an_error(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
                 # Another process may have made a parent just now and not have synced it yet: sync them all.
@@ -113,6 +117,12 @@ class Storage:
             return [f"{relative}/{name}" for name in sorted(os.listdir(self.root / relative))]
         except FileNotFoundError:
             return []
+
+    def holds_only(self, stream_id: int, intent_id: str, paths: Container[str]) -> bool:
+        """Whether the directory of an intent has no files but these; one without any is removed."""
+        directory = self.directory(stream_id, intent_id)
+        files = self.files(directory)
+        return all(file in paths for file in files) if files else self.remove_directory(directory)
 
     def remove(self, relative: str) -> bool:
         """Remove a file of ours; False when it was gone already, or is not ours."""

@@ -219,6 +219,10 @@ Index("segments_by_position", segments.c.stream_id, segments.c.last_position)
 Index("segments_by_event", segments.c.stream_id, segments.c.width_class, segments.c.event_min)
 Index("segments_by_age", segments.c.stream_id, segments.c.role, segments.c.event_max)
 Index("segments_by_intent", segments.c.intent_id)
+_OF_MANY = segments.c.first_position < segments.c.last_position  # what was compacted, or reduced
+Index(
+    "segments_of_many", segments.c.stream_id, segments.c.last_position, sqlite_where=_OF_MANY, postgresql_where=_OF_MANY
+)
 Index("segments_by_overlay", segments.c.overlay_id)
 
 leases = Table(

@@ -274,9 +274,11 @@ class UnitOfWork:
         """
         with self._log.catalog.write() as connection:
             row = find_run(connection, self.stream_id, header.run_id)
-        if row is None or row.kind != RunKind.COMPACTED:
-            return row is not None and row.stime == header.stime
-        return None
+        if row is None:
+            return False
+        if row.kind == RunKind.COMPACTED or (row.entry_point, row.sequence) != header.run_id:
+            return None  # its identity is known, its header was folded
+        return bool(row.stime == header.stime)
 
     def _uncertain(self, error: AnabranchError, header: RunHeader) -> AnabranchError:
         if self._run_id is not None:

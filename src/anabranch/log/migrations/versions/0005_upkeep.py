@@ -18,6 +18,10 @@ def upgrade() -> None:
     op.drop_index("segments_by_age", "segments")
     op.create_index("segments_by_age", "segments", ["stream_id", "role", "event_max"], unique=False)
     _know_runs_of_segments()
+    of_many = sa.text("first_position < last_position")
+    op.create_index(
+        "segments_of_many", "segments", ["stream_id", "last_position"], sqlite_where=of_many, postgresql_where=of_many
+    )
 
     op.add_column("warehouse", sa.Column("fork_order", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("warehouse", sa.Column("parent_bucket", sa.BigInteger(), nullable=True))
