@@ -176,7 +176,7 @@ def test_items_keep_their_identity_when_runs_are_folded(engine: ab.Engine, s: ab
     assert said(engine.subscribe("counts", follow=False)) == before
     assert said(engine.subscribe("counts", name="app", follow=False)) == before[4:]
     counts.release("app")
-    assert counts.compact().segments_written == 1
+    counts.compact()
     assert counts.runs()[0].first_position == 1, "the headers were folded"
     assert said(engine.subscribe("counts", follow=False)) == before
     assert said(engine.subscribe("counts", after=before[5][0], follow=False)) == before[6:]

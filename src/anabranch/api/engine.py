@@ -24,6 +24,7 @@ from anabranch.engine.queries import Queries
 from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
 from anabranch.engine.subscribe import Subscription
+from anabranch.engine.upkeep.keeper import Listener
 from anabranch.log.gc import GRACE_US, Collected
 from anabranch.log.log import Log, StreamState
 from anabranch.log.queries import is_hidden
@@ -340,6 +341,15 @@ class Engine(Branching):
         self._require_open()
         return self._log.plan(stream, wanted)
 
+    def maintain(self, listener: Listener | None = None) -> dict[str, int]:
+        """Do all upkeep that is due now, and say how much that was; `listener` is told how far it has come.
+
+        Nobody needs to call this: whoever advances keeps house between steps. It is for a warehouse that was
+        neglected, or before a backup. What goes wrong is raised.
+        """
+        self._require_open()
+        return self._queries.maintain(listener)
+
     def collect_garbage(self, grace: Duration | None = None) -> Collected:
         """Remove files that no run refers to. `grace` spares what was let go of only just now."""
         self._require_open()
@@ -354,7 +364,7 @@ class Engine(Branching):
                 engine.close()
             self._ingests.stop()
             self.stop()
-            self._queries.advancer.reducer.close()
+            self._queries.advancer.close()
         finally:
             self._closed = True
             if not self._guest:

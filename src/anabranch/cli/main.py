@@ -12,6 +12,7 @@ from anabranch.cli.branch import branch
 from anabranch.cli.demo import demo
 from anabranch.cli.lab import lab
 from anabranch.cli.log import log
+from anabranch.cli.maintain import maintain
 from anabranch.cli.run import run
 from anabranch.cli.show import print_error
 from anabranch.cli.sql import sql
@@ -30,7 +31,7 @@ def anabranch() -> None:
     """
 
 
-for command in (demo, sql, run, tail, streams, log, branch, lab, bench):
+for command in (demo, sql, run, tail, streams, log, branch, maintain, lab, bench):
     anabranch.add_command(command)
 
 

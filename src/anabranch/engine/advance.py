@@ -2,7 +2,8 @@
 
 One engine advances a warehouse at a time. The lease is taken when there is something to do, renewed while
 a step takes long, and given back at the end; a step that lost it commits nothing. Buckets that were
-recorded and not processed, because an engine died, come first.
+recorded and not processed, because an engine died, come first. Between steps, and when nothing waits, upkeep that is
+due gets a turn.
 """
 
 from __future__ import annotations
@@ -20,9 +21,16 @@ from anabranch.engine.retries import Retries
 from anabranch.engine.session import Session
 from anabranch.engine.step import Step, Taken
 from anabranch.engine.tentative import Open, Tentative, open_units
+from anabranch.engine.upkeep.chore import Chore
+from anabranch.engine.upkeep.collecting import Collecting
+from anabranch.engine.upkeep.compacting import Compacting
+from anabranch.engine.upkeep.folding import Folding
+from anabranch.engine.upkeep.keeper import Keeper, Listener
+from anabranch.engine.upkeep.reducing import Reducing
 from anabranch.log.buckets import Bucket
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log
+from anabranch.model.errors import AnabranchError
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,9 @@ class Advancer:
         self.recipes = Recipes()
         self.retries = Retries(log.clock)
         self.reducer = Reducer(log, session, self.retries)
+        self.compacting = Compacting(log, session)
+        first: list[Chore] = [Reducing(self.reducer, self._live), Folding(log, self._live)]
+        self.keeper = Keeper([*first, self.compacting, Collecting(log)], self.retries)
         self.outlets: list[Outlet] = []
 
     def advance(
@@ -81,13 +92,39 @@ class Advancer:
         done = Advanced()
         steps = self._anything_to_do(release)
         if not steps and not any(outlet.waiting() for outlet in self.outlets):
+            self._keep_house()
             return done
         with self._leased() as lease:
             if steps:
                 done += self._advance(lease, release, at_once, recording)
             for outlet in self.outlets:
                 done += Advanced(halted=outlet.feed(lease))
+            self.keeper.turn(lease)
         return done
+
+    def maintain(self, listener: Listener | None = None) -> dict[str, int]:
+        """Do all upkeep that there is to do, and say how much that was; raises what goes wrong."""
+        with self._leased() as lease:
+            return self.keeper.all(lease, listener)
+
+    def close(self) -> None:
+        """Let what is under way beside the steps finish."""
+        self.reducer.close()
+        self.compacting.close()
+
+    def _keep_house(self) -> None:
+        """A turn of upkeep while nothing waits, unless another engine advances, and keeps house."""
+        if not self.keeper.due():
+            return
+        try:
+            with self._leased() as lease:
+                self.keeper.turn(lease)
+        except AnabranchError as error:
+            if error.id != "LEASE_HELD":
+                raise
+
+    def _live(self) -> Live:
+        return Live(self.log, self.recipes)
 
     def _advance(self, lease: Lease, release: bool, at_once: int | None, recording: Recording) -> Advanced:
         done = Advanced()
@@ -99,8 +136,11 @@ class Advancer:
                 if not (live.queries and self._record(lease, force, release, recording)):
                     break
                 continue
+            if done.buckets:
+                self.keeper.turn(lease)
             self._undo(lease, live)
             done += self._step(lease, self._train(waiting[:at_once]))
+            self.keeper.step()
             live, running = self._running()
             self.reducer.reduce(live)
             self._trim(live)

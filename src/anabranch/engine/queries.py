@@ -29,6 +29,7 @@ from anabranch.engine.read import dataframe
 from anabranch.engine.session import Session
 from anabranch.engine.subscribe import Subscription, check_combination, start_of
 from anabranch.engine.tables import changes_of, table_of_query
+from anabranch.engine.upkeep.keeper import Listener
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
@@ -301,6 +302,13 @@ class Queries:
                         raise
                     last = error  # another engine has dropped or made a query meanwhile: look again
             raise last
+
+    # Upkeep.
+
+    def maintain(self, listener: Listener | None = None) -> dict[str, int]:
+        """Do all upkeep that there is to do."""
+        with self._stepping:
+            return self.advancer.maintain(listener)
 
 
 def _whole(live: Live, query: LiveQuery) -> Box:

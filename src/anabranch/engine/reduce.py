@@ -76,6 +76,19 @@ class Reducer:
                 together.append((store, plan))
         self._try(live, together)
 
+    def reduce_now(self, live: Live) -> bool:
+        """Reduce every store once that has many small runs, large ones too; whether there was any. Raises failures."""
+        for working in self._working.values():
+            working.result()
+        plans = []
+        for store in live.stores.values():
+            plan = self.log.register.plan_reduction(store.stored.stream_id, _horizon(live, store))
+            if plan is not None:
+                plans.append((store, plan))
+        for number in self._reduce(live, plans):
+            self.retries.succeeded(("reduction", number))
+        return bool(plans)
+
     def close(self) -> None:
         """Let what is under way finish."""
         if self._thread is not None:

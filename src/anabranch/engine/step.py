@@ -58,7 +58,7 @@ from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
 from anabranch.log.register import reader_of
 from anabranch.log.segments import SegmentLayout
-from anabranch.log.steps import Move, Reading
+from anabranch.log.steps import Ended, Move, Reading
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunDraft, RunKind, Segment
 from anabranch.model.schema import Schema
@@ -346,13 +346,20 @@ class Step:
 
     def _commit(self) -> None:
         taken = self.taken
-        self.log.register.commit_step(self.lease, taken.moves, taken.readings, taken.outputs)
-        used = {output.intent_id for output in taken.outputs}
-        for intent in self._intents.values():
-            if intent.id not in used:
-                self.log.intents.release(intent)
+        self.log.register.commit_step(self.lease, taken.moves, taken.readings, taken.outputs, self._ended())
         for query, error in taken.halted:
             self.log.register.halt(self.lease, [query.stored.id], error)
+
+    def _ended(self) -> Ended:
+        """The step's intents that were not used, and those that leave nothing to sweep, so that nobody looks again."""
+        outputs, intents = self.taken.outputs, list(self._intents.values())
+        used = {output.intent_id for output in outputs}
+        paths = {segment.path for output in outputs for segment in output.draft.segments}
+        # Where a query has halted, a task of it may still be writing.
+        swept = (
+            [] if self.taken.halted else [i for i in intents if self.log.storage.holds_only(i.stream_id, i.id, paths)]
+        )
+        return Ended([i.id for i in intents if i.id not in used], [i.id for i in swept])
 
 
 def _plan_saying(job: SayJob, layout: SegmentLayout, schema: Schema, kernel: ColumnarKernel) -> Planned:
