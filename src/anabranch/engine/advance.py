@@ -27,6 +27,7 @@ from anabranch.engine.upkeep.compacting import Compacting
 from anabranch.engine.upkeep.folding import Folding
 from anabranch.engine.upkeep.keeper import Keeper, Listener
 from anabranch.engine.upkeep.reducing import Reducing
+from anabranch.engine.upkeep.retaining import Retaining
 from anabranch.log.buckets import Bucket
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log
@@ -81,7 +82,11 @@ class Advancer:
         self.retries = Retries(log.clock)
         self.reducer = Reducer(log, session, self.retries)
         self.compacting = Compacting(log, session)
-        first: list[Chore] = [Reducing(self.reducer, self._live), Folding(log, self._live)]
+        first: list[Chore] = [
+            Reducing(self.reducer, self._live),
+            Retaining(log, self.recipes),
+            Folding(log, self._live),
+        ]
         self.keeper = Keeper([*first, self.compacting, Collecting(log)], self.retries)
         self.outlets: list[Outlet] = []
 

@@ -169,20 +169,24 @@ def _remove(connection: sa.Connection, stream: Any, gone: list[Any], now: int) -
 
 
 def _note_in_headers(connection: sa.Connection, stream_id: int, gone: list[Any]) -> None:
-    """Each header says how many of its rows are gone; one that was folded covers many positions."""
+    """Each header says how many of its rows are gone. Where a segment has rows of several, nobody knows of which."""
     runs = tables.runs
-    low, high = min(s.last_position for s in gone), max(s.last_position for s in gone)
-    cover = connection.execute(
-        sa.select(sa.func.min(runs.c.position)).where(runs.c.stream_id == stream_id, runs.c.position >= high)
-    ).scalar_one()
+    low, high = min(s.first_position for s in gone), max(s.last_position for s in gone)
     headers = connection.execute(
-        sa.select(runs.c.position)
-        .where(runs.c.stream_id == stream_id, runs.c.position.between(low, cover))
+        sa.select(runs.c.position, runs.c.rows, runs.c.trimmed)
+        .where(runs.c.stream_id == stream_id, runs.c.position >= low, runs.c.first_position <= high)
         .order_by(runs.c.position)
-    ).scalars().all()  # fmt: skip
+    ).all()
+    ends = [header.position for header in headers]
+    left = [header.rows - header.trimmed for header in headers]
     counts: Counter[int] = Counter()
-    for segment in gone:
-        counts[headers[bisect_left(headers, segment.last_position)]] += segment.rows
+    for segment in sorted(gone, key=lambda s: s.last_position - s.first_position):  # those of one run first
+        rows = segment.rows
+        for at in range(bisect_left(ends, segment.first_position), bisect_left(ends, segment.last_position) + 1):
+            some = min(rows, left[at])
+            left[at] -= some
+            rows -= some
+            counts[ends[at]] += some
     here = (runs.c.stream_id == stream_id) & (runs.c.position == sa.bindparam("header"))
     connection.execute(
         runs.update().where(here).values(trimmed=runs.c.trimmed + sa.bindparam("more")),
