@@ -193,3 +193,52 @@ def test_an_engine_that_closes_takes_its_branches_along(warm_spark: Any, tmp_pat
         branch.streams()
     assert caught.value.id == "ENGINE_CLOSED"
     assert list((tmp_path / "w" / "branches").iterdir()) == []
+
+
+def test_a_branch_that_follows_emits_what_main_emitted(main: ab.Engine) -> None:
+    main.sql(";".join(BOXES.split(";")[i] for i in (0, 1, 2, 3, 5)))
+    feed(main, 0.1, 0.5, 1.2)
+    emitted = ("_bucket", "_change_type", "_ordinal", "_stime", "k")
+    with main.branch("b") as branch:
+        assert branch.follow().runs == 0
+        feed(main, 1.5, 2.2)
+        feed(main, 0.3, 3.5)
+        main.stream("s").append([{"k": "z", "v": 1, "ts": at(4)}])  # in no bucket yet
+        found = branch.follow()
+        assert (found.streams, found.runs, found.buckets) == (2, 5, 2)
+        assert branch.table("s").count() == main.table("s").count()
+        assert branch.table("counts").count() < main.table("counts").count(), "it has not advanced"
+        for engine in (branch, main):
+            assert engine.advance().buckets == (3 if engine is branch else 1)
+        assert tables(branch) == tables(main)
+        for name in ("counts", "big", "totals"):
+            theirs = main.changes(name).select(*emitted).collect()
+            assert branch.changes(name).select(*emitted).collect()[: len(theirs)] == theirs
+        with pytest.raises(AnabranchError) as caught:
+            branch.follow()
+        assert caught.value.id == "BRANCH_DIVERGED", "the last bucket was its own"
+        assert "buckets of its own" in caught.value.got
+    with main.branch() as branch:
+        branch.stream("s").append([{"k": "q", "v": 1, "ts": at(4)}])
+        with pytest.raises(AnabranchError) as caught:
+            branch.follow()
+        assert "rows of its own" in caught.value.got
+        assert [row.k for row in branch.diff("s").collect()] == ["q"]
+
+
+def test_a_branch_follows_a_main_that_was_compacted(main: ab.Engine) -> None:
+    main.sql("CREATE STREAM s (k STRING, v INT, ts TIMESTAMP) EVENT TIME ts")
+    main.sql("CREATE STREAM counts AS SELECT k, count(*) AS c FROM s <SLICES '1 minute'> GROUP BY k")
+    s = main.stream("s")
+    for minute in range(12):
+        s.append([{"k": "a", "v": minute, "ts": at(minute)}])
+        main.advance()
+        if minute == 4:
+            branch = main.branch("b")
+    assert s.compact().segments_written
+    main.collect_garbage("0 seconds")
+    with branch:
+        assert branch.follow().buckets == 7
+        branch.advance()
+        assert tables(branch) == tables(main)
+        assert branch.table("counts").count() == 11

@@ -13,7 +13,7 @@ from anabranch.log import tables
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
-from tests.conftest import FakeClock, make_spec, rows_at
+from tests.conftest import START_US, FakeClock, make_spec, rows_at
 
 
 def append(log: Log, *seconds: float, name: str = "impsns") -> None:
@@ -248,3 +248,49 @@ def test_a_branch_that_was_dropped_says_so(main: Log) -> None:
         with pytest.raises(AnabranchError) as caught:
             branch.stream("impsns")
         assert caught.value.id == "BRANCH_GONE"
+
+
+def advance(log: Log) -> None:
+    lease = log.leases.acquire()
+    log.register.record_bucket(lease)
+    log.leases.release(lease)
+
+
+def test_following_brings_runs_marks_and_buckets(main: Log) -> None:
+    stream = main.stream("impsns")
+    with main.fork() as branch:
+        append(main, 4)
+        advance(main)
+        main.punctuate(stream, START_US + 60_000_000, "a")
+        with main.unit_of_work(stream, run_id=("mine", 7)) as work:
+            work.append(rows_at(5))
+        found = branch.follow()
+        assert (found.streams, found.runs, found.buckets) == (1, 3, 1)
+        assert branch.headers(stream) == main.headers(stream)
+        assert paths(branch) == paths(main)
+        assert branch.stream("impsns") == main.stream("impsns")
+        assert branch.register.bounds_at(stream.id, 1) == main.register.bounds_at(stream.id, 1)
+        with branch.unit_of_work(stream, run_id=("mine", 7)) as work:
+            work.append(rows_at(6))
+        assert branch.stream("impsns").rows == main.stream("impsns").rows, "it is known as committed"
+        append(main, 8)
+        assert branch.follow().runs == 1
+        advance(branch)
+        with pytest.raises(AnabranchError) as caught:
+            branch.follow()
+        assert caught.value.id == "BRANCH_DIVERGED"
+
+
+def test_rows_that_were_let_go_cannot_be_followed(main: Log) -> None:
+    stream = main.create_stream(make_spec("short", history="1 minute"))
+    append(main, 0, name="short")
+    with main.fork() as branch:
+        append(main, 1, name="short")
+        append(main, 3600, name="short")
+        assert main.retain(stream).rows == 2
+        before = branch.stream("short")
+        with pytest.raises(AnabranchError) as caught:
+            branch.follow()
+        assert caught.value.id == "HISTORY_GONE"
+        assert branch.stream("short") == before
+        assert len(paths(branch, "short")) == 1

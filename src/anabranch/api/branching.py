@@ -16,6 +16,7 @@ from anabranch.engine.diff import difference
 from anabranch.engine.queries import Queries
 from anabranch.engine.session import Session
 from anabranch.log.branches import label_of
+from anabranch.log.follow import Followed
 from anabranch.log.log import Log
 from anabranch.model.errors import AnabranchError
 from anabranch.model.time import Duration, duration_us
@@ -76,6 +77,16 @@ class Branching:
         self._require_branch("drop()")
         self._log.branches.require_childless(self._log.branch)  # type: ignore[arg-type]
         self.close(drop=True)
+
+    def follow(self) -> Followed:
+        """Bring what the base streams of main have got since the fork, or since the last time, with main's buckets.
+
+        Nothing is copied, and nothing is processed: `advance()` takes the queries of this branch through these
+        buckets. An error once the branch has rows or buckets of its own. A branch of a branch follows that one.
+        """
+        self._require_open()
+        self._require_branch("follow()")
+        return self._log.follow()
 
     def diff(self, stream: str) -> DataFrame:
         """What the table of a stream has here and not in main, and the reverse; `_in` says which: branch, or main.

@@ -298,3 +298,13 @@ def _require_live(connection: sa.Connection, generation: str) -> None:
     row = connection.execute(sa.select(_TABLE).where(_TABLE.c.generation == generation)).first()
     if row is None or row.state != LIVE:
         raise gone(label_of(None, generation))
+
+
+def belongs_to_main(branch: Branch, what: str) -> AnabranchError:
+    return AnabranchError(
+        "ON_BRANCH",
+        place=f"branch {branch.label}",
+        need="main",
+        got=what,
+        next_step="Ask for it on main; on a branch, append rows and read tables and changes.",
+    )

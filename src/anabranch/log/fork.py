@@ -78,7 +78,7 @@ def make_own(connection: sa.Connection, branch: Branch) -> None:
     connection.execute(
         warehouse.update().values(
             entry_point=f"b{branch.generation[:12]}", fork_order=branch.fork_order,
-            parent_bucket=warehouse.c.last_bucket,
+            parent_bucket=warehouse.c.last_bucket, parent_stime=warehouse.c.last_stime,
         )
     )  # fmt: skip
 

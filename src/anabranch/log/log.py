@@ -16,11 +16,12 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from anabranch.log import buckets, compaction, gc, overlays, positions, queries, register, retention, tables, views
-from anabranch.log.branches import Branch, Branches
+from anabranch.log.branches import Branch, Branches, belongs_to_main
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock, system_clock
 from anabranch.log.commit import commit_run
 from anabranch.log.copies import Copies
+from anabranch.log.follow import Followed, follow
 from anabranch.log.fork import fork
 from anabranch.log.headers import header_from
 from anabranch.log.intents import LEASE_US, Intent, Intents
@@ -108,16 +109,15 @@ class Log:
         parent = None if self.branch is None else self.branch.parent
         return self.open_branch(None if parent is None else self.branches.find(parent))
 
+    def follow(self) -> Followed:
+        """Bring what the base streams of main have got since, by reference, with main's buckets."""
+        with self.open_parent() as parent:
+            return follow(parent.catalog, self.catalog, "" if self.branch is None else self.branch.label)
+
     def require_main(self, what: str) -> None:
         """Refuse what never runs on a branch."""
         if self.branch is not None:
-            raise AnabranchError(
-                "ON_BRANCH",
-                place=f"branch {self.branch.label}",
-                need="main",
-                got=what,
-                next_step="Ask for it on main; on a branch, append rows and read tables and changes.",
-            )
+            raise belongs_to_main(self.branch, what)
 
     # Streams.
 

@@ -44,8 +44,9 @@ warehouse = Table(
     Column("last_bucket", BigInteger, nullable=False),
     # Counts forks: whatever is released is ordered with them by it, and never by a clock.
     Column("fork_order", BigInteger, nullable=False, server_default="0"),
-    # Of a branch: the last bucket that is not its own, but that of what it was forked from. Null in main.
+    # Of a branch: the last bucket and the last stamp that are not its own, but those of what it was forked from.
     Column("parent_bucket", BigInteger),
+    Column("parent_stime", BigInteger),
     # Of stream time: what a bucket is, and the unit of its number. Null: buckets are whatever waits, and counted.
     Column("bucket_size", BigInteger),
     Column("marks_since", BigInteger, nullable=False, server_default="0"),  # the first bucket whose marks are known

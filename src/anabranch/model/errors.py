@@ -19,6 +19,7 @@ MEANINGS: Final = MappingProxyType(
         "BAD_NAME": "A stream or view name is not a plain identifier.",
         "BAD_SCHEMA": "A stream's declaration is inconsistent or has a type that is not supported.",
         "BAD_TIME": "A point in time cannot be read.",
+        "BRANCH_DIVERGED": "The branch has rows or buckets of its own, and cannot follow main any more.",
         "BRANCH_EXISTS": "A branch of that name is there already.",
         "BRANCH_GONE": "The branch was dropped, has expired, or has lapsed.",
         "BRANCH_IN_USE": "The branch has branches of its own.",

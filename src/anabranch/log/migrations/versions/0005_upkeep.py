@@ -25,6 +25,7 @@ def upgrade() -> None:
 
     op.add_column("warehouse", sa.Column("fork_order", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("warehouse", sa.Column("parent_bucket", sa.BigInteger(), nullable=True))
+    op.add_column("warehouse", sa.Column("parent_stime", sa.BigInteger(), nullable=True))
     op.add_column("garbage", sa.Column("released_order", sa.BigInteger(), nullable=False, server_default="0"))
     op.create_table(
         "branches",
