@@ -90,6 +90,15 @@ def test_wide(warm_spark: Any) -> None:
 
 
 @pytest.mark.proof
+def test_branch(warm_spark: Any) -> None:
+    report = report_of("branch")
+    assert report["name"] == "branch"
+    assert [claim["ours"] for claim in report["claims"]] == [0, 0, 0, 0]
+    assert len(report["rows"]) == 7
+    assert all(row["fork and open, ms"] > 0 and row["drop, ms"] > 0 for row in report["rows"])
+
+
+@pytest.mark.proof
 def test_scale(warm_spark: Any) -> None:
     report = report_of("scale")
     assert report["name"] == "scale"

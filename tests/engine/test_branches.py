@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 
 import anabranch as ab
+from anabranch.cli import main as cli
 from anabranch.log.tables import segments
 from anabranch.model.errors import AnabranchError
 
@@ -242,3 +245,40 @@ def test_a_branch_follows_a_main_that_was_compacted(main: ab.Engine) -> None:
         branch.advance()
         assert tables(branch) == tables(main)
         assert branch.table("counts").count() == 11
+
+
+def command(*words: str, fails: bool = False) -> str:
+    result = CliRunner().invoke(cli.anabranch, words)
+    if fails:
+        assert isinstance(result.exception, AnabranchError), result.output
+        return result.exception.id
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_branches_on_the_command_line(warm_spark: Any, tmp_path: Path) -> None:
+    where = ("-w", str(tmp_path / "w"))
+    command("sql", "CREATE STREAM s (k STRING, ts TIMESTAMP) EVENT TIME ts", *where)
+    assert "No branches" in command("branch", "list", *where)
+    assert "was created" in command("branch", "create", "b", "--expires", "1 hour", *where)
+    made = json.loads(command("branch", "create", "inner", "--branch", "b", "--json", *where))
+    assert (made["name"], made["parent"], made["expires"]) == ("inner", "b", None)
+    assert [b["name"] for b in json.loads(command("branch", "list", "--json", *where))] == ["b", "inner"]
+    command("sql", "CREATE STREAM only (k STRING, ts TIMESTAMP) EVENT TIME ts", "--branch", "b", *where)
+    with ab.connect(tmp_path / "w", branch="b") as branch:
+        branch.stream("only").append([{"k": "x", "ts": at(1)}])
+    for words in (("streams",), ("log", "only"), ("tail", "only", "--once"), ("sql", "SELECT * FROM only")):
+        assert len(json.loads(command(*words, "--branch", "b", "--json", *where).splitlines()[-1] if words[0] == "tail"
+                   else command(*words, "--branch", "b", "--json", *where))) >= 1  # fmt: skip
+    (tmp_path / "app.sql").write_text("CREATE STREAM s (k STRING, ts TIMESTAMP) EVENT TIME ts;"
+                                      "CREATE STREAM kept AS SELECT k, ts FROM s")  # fmt: skip
+    command("run", str(tmp_path / "app.sql"), "--once", "--branch", "b", *where)
+    names = [
+        [s["name"] for s in json.loads(command("streams", "--json", *where, *on))] for on in ((), ("--branch", "b"))
+    ]
+    assert names == [["s"], ["kept", "only", "s"]]
+    assert command("branch", "drop", "b", *where, fails=True) == "BRANCH_IN_USE"
+    assert command("streams", "--branch", "c", *where, fails=True) == "UNKNOWN_BRANCH"
+    assert "was dropped" in command("branch", "drop", "inner", *where)
+    assert json.loads(command("branch", "drop", "b", "--json", *where))["name"] == "b"
+    assert list((tmp_path / "w" / "branches").iterdir()) == []

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from anabranch.log import fork as forking
 from anabranch.log import tables
+from anabranch.log.fork import fork, schema_of
 from anabranch.log.log import Log
 from anabranch.log.reading import ReadRange
 from anabranch.model.errors import AnabranchError
@@ -294,3 +296,70 @@ def test_rows_that_were_let_go_cannot_be_followed(main: Log) -> None:
         assert caught.value.id == "HISTORY_GONE"
         assert branch.stream("short") == before
         assert len(paths(branch, "short")) == 1
+
+
+def test_no_right_to_make_a_schema(tmp_path: Path, postgres: Callable[[], str]) -> None:
+    """A branch with a name is refused, with what to do about it; one without a name needs no schema."""
+    url = sa.make_url(postgres())
+    with Log(tmp_path, url.render_as_string(hide_password=False)) as log:
+        with log.catalog.write() as connection:
+            schema = schema_of(connection)
+            connection.exec_driver_sql("CREATE ROLE lowly LOGIN PASSWORD 'lowly'")
+            connection.exec_driver_sql(f"GRANT USAGE ON SCHEMA {schema} TO lowly")
+            connection.exec_driver_sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO lowly")
+            connection.exec_driver_sql(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO lowly")
+        log.create_stream(make_spec())
+    lowly = url.set(username="lowly", password="lowly").render_as_string(hide_password=False)
+    with Log(tmp_path, lowly) as log:
+        append(log, 1)
+        with pytest.raises(AnabranchError) as caught:
+            log.fork("b")
+        assert caught.value.id == "CATALOG_REFUSED"
+        assert "GRANT CREATE ON DATABASE" in caught.value.next_step
+        assert "TO lowly" in caught.value.next_step
+        assert log.branches.all() == []
+        with log.catalog.read() as connection:
+            assert connection.execute(sa.select(tables.branches)).all() == []
+        with log.fork() as branch:
+            assert len(paths(branch)) == 1
+
+
+def test_where_the_catalogs_of_branches_are(main: Log, tmp_path: Path) -> None:
+    """A file below the branch's directory, but on PostgreSQL a schema for what others can open."""
+    in_files = main.catalog.is_sqlite
+    for name, published in ((None, False), ("b", False), (None, True)):
+        branch = fork(main.catalog, main.branches, None, name, published=published)
+        with main.open_branch(branch) as opened:
+            assert opened.catalog.is_sqlite == (in_files or (name is None and not published))
+            with opened.catalog.read() as connection:
+                found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() if (
+                    name or published or in_files
+                ) else "0005"  # fmt: skip
+            assert found == "0005"
+
+
+def test_appends_go_on_while_a_catalog_is_copied(main: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hold is committed before the copy, and the copy is one state of the catalog."""
+    copied = forking.copy_catalog
+
+    def beside(source: Any, target: Any) -> None:
+        assert [row.state for row in registered(main)] == ["forking"]
+        append(main, 4)
+        released = release_all(main, "others")
+        copied(source, target)
+        append(main, 5)
+        assert main.collect_garbage(0).released == ()
+        assert all((main.root / path).exists() for path in released), "the hold is older than the copy"
+
+    main.create_stream(make_spec("others"))
+    append(main, 1, name="others")
+    monkeypatch.setattr(forking, "copy_catalog", beside)
+    with main.fork() as branch:
+        assert branch.stream("impsns").rows == 4
+        assert len(paths(branch)) == 3
+        assert main.stream("impsns").rows == 5
+
+
+def registered(log: Log) -> list[Any]:
+    with log.catalog.read() as connection:
+        return list(connection.execute(sa.select(tables.branches)).all())

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from anabranch.bench.branch import bench_branch
 from anabranch.bench.late import bench_late
 from anabranch.bench.log import bench_log
 from anabranch.bench.nexmark import bench_nexmark
@@ -101,6 +102,15 @@ def wide(small: bool, as_json: bool, steps: int | None) -> None:
 def scale(small: bool, as_json: bool, rows: int | None, data: Path | None) -> None:
     """Five and twenty times as many rows, against the first size; and clusters of one worker and two."""
     _finish(bench_scale(small=small, quiet=as_json, rows=rows, data=data), as_json)
+
+
+@bench.command()
+@_common
+@click.option("--steps", type=_SIZE, help="How many steps a branch and main take.  [default: 60]")
+@click.option("--catalog", metavar="URL", help="An empty PostgreSQL catalog, instead of a server that is started.")
+def branch(small: bool, as_json: bool, steps: int | None, catalog: str | None) -> None:
+    """Branches: to fork, open, advance and drop them, with few runs and many, and what a step there costs."""
+    _finish(bench_branch(small=small, quiet=as_json, steps=steps, catalog=catalog), as_json)
 
 
 def _finish(report: Report, as_json: bool) -> None:
