@@ -23,7 +23,10 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
-PYTHON = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("start.md", "queries.md", "connect.md"))]
+PYTHON = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("start.md", "queries.md", "connect.md", "branches.md")),
+]
 
 
 def blocks(document: Path, language: str) -> list[str]:

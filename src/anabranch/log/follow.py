@@ -18,8 +18,10 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.buckets import BASE
 from anabranch.log.catalog import Catalog
+from anabranch.log.commit import find_run
 from anabranch.log.views import POSITION
 from anabranch.model.errors import AnabranchError
+from anabranch.model.run import RunId
 
 _ROWS = 1_000
 # What a stream knows of itself that follows from its runs.
@@ -41,12 +43,13 @@ class Followed:
 def follow(origin: Catalog, branch: Catalog, label: str) -> Followed:
     """Bring the base streams of a branch up to where those of its origin are."""
     with origin.read() as there, branch.write() as here:
-        last = _require_following(here, label)
+        last = _require_following(here, there, label)
         shared = _shared(here, there)
         behind = [pair for pair in shared if pair[1].last_position > pair[0].last_position]
         runs = sum(_follow_stream(here, there, ours, label) for ours, _ in behind)
         for ours, theirs in shared:
             _follow_state(here, ours, theirs)
+            _replace(here, there, tables.staged_runs, ours.id, sa.true())
         buckets = _follow_buckets(here, there, last, {ours.id: ours.bucket_position for ours, _ in shared})
         mark = there.execute(sa.select(tables.warehouse.c.last_stime, tables.warehouse.c.last_bucket)).one()
         here.execute(
@@ -58,13 +61,13 @@ def follow(origin: Catalog, branch: Catalog, label: str) -> Followed:
     return Followed(len(behind), runs, buckets)
 
 
-def _require_following(here: sa.Connection, label: str) -> int:
+def _require_following(here: sa.Connection, there: sa.Connection, label: str) -> int:
     """The last bucket of the origin that a branch has; an error if it has gone its own way."""
     row = here.execute(sa.select(tables.warehouse)).one()
     own = [
         what
         for what, differs in (
-            ("rows of its own", row.last_stime != row.parent_stime),
+            ("rows of its own", row.last_stime != row.parent_stime or _stages(here, there)),
             ("buckets of its own", row.last_bucket != row.parent_bucket),
         )
         if differs
@@ -78,6 +81,17 @@ def _require_following(here: sa.Connection, label: str) -> int:
             next_step="Fork another branch; it has all that main has now.",
         )
     return int(row.last_bucket)
+
+
+def _stages(here: sa.Connection, there: sa.Connection) -> bool:
+    """Whether a branch has taken in copies of runs, which have stamps from elsewhere, that its origin has not."""
+    table = tables.staged_runs
+    for row in here.execute(sa.select(table.c.stream_id, table.c.entry_point, table.c.sequence)):
+        same = (table.c.stream_id == row.stream_id) & (table.c.entry_point == row.entry_point)
+        known = there.execute(sa.select(table.c.sequence).where(same, table.c.sequence == row.sequence)).first()
+        if known is None and find_run(there, row.stream_id, RunId(row.entry_point, row.sequence)) is None:
+            return True
+    return False
 
 
 def _shared(here: sa.Connection, there: sa.Connection) -> list[tuple[Any, Any]]:
@@ -149,12 +163,13 @@ def _replace(here: sa.Connection, there: sa.Connection, table: sa.Table, stream_
 
 def _follow_buckets(here: sa.Connection, there: sa.Connection, last: int, moved: dict[int, int]) -> int:
     """Take the buckets after one, and what they hold of some streams after the positions where these were."""
-    bounds, buckets = tables.bucket_bounds, tables.buckets
+    bounds, buckets, marks = tables.bucket_bounds, tables.buckets, tables.bucket_marks
     wanted = sa.select(bounds).where(bounds.c.bucket > last, bounds.c.stream_id.in_(list(moved)))
     rows = there.execute(wanted).mappings().all()
     values = [{**row, "start_position": max(row["start_position"], moved[row["stream_id"]])} for row in rows]
     if values:
         here.execute(bounds.insert(), values)
+    _copy(here, there.execute(sa.select(marks).where(marks.c.bucket > last, marks.c.stream_id.in_(list(moved)))), marks)
     return _copy(here, there.execute(sa.select(buckets).where(buckets.c.number > last)), buckets)
 
 

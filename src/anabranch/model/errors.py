@@ -16,7 +16,7 @@ MEANINGS: Final = MappingProxyType(
         "BAD_DURATION": "A duration is not a number and a fixed unit, such as '10 seconds'.",
         "BAD_EVENT_TIME": "Rows have no event time, or one that cannot be meant.",
         "BAD_EXPRESSION": "Spark does not accept an expression; the message has Spark's own words.",
-        "BAD_NAME": "A stream or view name is not a plain identifier.",
+        "BAD_NAME": "A name, of a stream, a view or a branch, is not a plain identifier.",
         "BAD_SCHEMA": "A stream's declaration is inconsistent or has a type that is not supported.",
         "BAD_TIME": "A point in time cannot be read.",
         "BRANCH_DIVERGED": "The branch has rows or buckets of its own, and cannot follow main any more.",
