@@ -59,6 +59,18 @@ def draw_runs(seed: int, many: int = 14) -> list[CopiedRun]:
     return runs
 
 
+def draw_moves(seed: int, many: int = 14) -> list[CopiedRun]:
+    """Runs in which no row comes twice, so that `id` and `v` tell rows apart; some go, once or twice, at any time."""
+    chance = np.random.default_rng(seed)
+    changes: list[list[tuple[ChangeType, int, int]]] = [[] for _ in range(many)]
+    for number in range(many):
+        for v in range(3):
+            changes[chance.integers(many)].append((ChangeType.INSERT, number, v))
+            for _ in range(chance.integers(3)):
+                changes[chance.integers(many)].append((ChangeType.DELETE, number, v))
+    return [CopiedRun(RunId("east", n + 1), STIME + n, tuple(some)) for n, some in enumerate(changes) if some]
+
+
 def take(engine: ab.Engine, stream: ab.Stream, run: CopiedRun) -> None:
     """Commit a run with the stamp that it has elsewhere; once more changes nothing."""
     log, state = engine._log, stream.state()

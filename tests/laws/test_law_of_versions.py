@@ -8,12 +8,13 @@ of all changes. Beside it everybody who turns changes to rows is compared with t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -23,7 +24,7 @@ from anabranch.engine.relation import Leaves, Relation
 from anabranch.engine.settle import settled
 from anabranch.model.run import ChangeType
 from anabranch.reference.netting import LoggedChange, Row, amount, content
-from tests.laws.copied import draw_runs, logged, take
+from tests.laws.copied import CopiedRun, draw_moves, draw_runs, logged, take
 
 END = "2026-02-01T00:00:00Z"
 DRAWN = ("feed", "k", "x", "m")
@@ -123,7 +124,7 @@ def arrival(seed: int) -> list[int]:
     return [*chance.permutation(many).tolist(), *chance.integers(0, many, 3).tolist()]
 
 
-def play(engine: ab.Engine, seed: int, uri: str | None = None) -> dict[str, list[Any]]:
+def play(engine: ab.Engine, seed: int) -> dict[str, list[Any]]:
     """Take drawn runs in a drawn order; what everybody has in the end, by name."""
     runs, streams = draw_runs(seed), {}
     for name, key in (("keyed", "KEY (id)"), ("plain", "")):
@@ -131,8 +132,6 @@ def play(engine: ab.Engine, seed: int, uri: str | None = None) -> dict[str, list
         engine.sql(f"CREATE STREAM {name}_rows AS SELECT id, v, ts FROM {name}")
         if key:
             engine.sql(f"CREATE STREAM sums AS SELECT v, count(*) AS c FROM {name} <SLICES '1 hour'> GROUP BY v")
-        if uri is not None:
-            engine.create_sink(f"{name}_sink", name, uri, table=f"{name}_sink", key="id" if key else ("id", "v"))
         streams[name] = engine.stream(name)
     for number, at in enumerate(arrival(seed)):
         for stream in streams.values():
@@ -145,10 +144,10 @@ def play(engine: ab.Engine, seed: int, uri: str | None = None) -> dict[str, list
         stream.punctuate(END)
     engine.advance()
     assert engine.halted() == {}
-    return {name: check(engine, name, runs, uri) for name in streams}
+    return {name: check(engine, name, runs) for name in streams}
 
 
-def check(engine: ab.Engine, name: str, runs: Sequence[Any], uri: str | None) -> list[Any]:
+def check(engine: ab.Engine, name: str, runs: Sequence[CopiedRun]) -> list[Any]:
     meant = amount(logged(runs), ("id",) if name == "keyed" else ())
     wanted = Counter((row["id"], row["v"]) for row in meant.rows)
 
@@ -171,6 +170,40 @@ def check(engine: ab.Engine, name: str, runs: Sequence[Any], uri: str | None) ->
 def test_any_order_of_arrival_gives_the_same(opened: ab.Engine, seed: int) -> None:
     found = play(opened, seed)
     assert all(found.values()), "something is there to be compared"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sink_has_at_any_time_what_has_arrived(engine: ab.Engine, postgres: Callable[[], str], seed: int) -> None:
+    """By key, and by rows of which some are deleted before they come."""
+    uri = postgres()
+    drawn = {"keyed": draw_runs(seed), "plain": draw_moves(seed)}
+    for name, key in (("keyed", "KEY (id)"), ("plain", "")):
+        engine.sql(f"CREATE STREAM {name} (id INT, v INT, ts TIMESTAMP) EVENT TIME ts {key}")
+        engine.create_sink(f"{name}_sink", name, uri, key="id" if key else ("id", "v"))
+    arrived: dict[str, list[CopiedRun]] = {name: [] for name in drawn}
+    for number, at in enumerate(arrival(seed)):
+        for name, runs in drawn.items():
+            if at < len(runs):
+                take(engine, engine.stream(name), runs[at])
+                arrived[name].append(runs[at])
+        if number % 4 == 3 or number + 1 == len(arrival(seed)):
+            engine.advance()
+            assert engine.halted() == {}
+            for name, runs in arrived.items():
+                once = {run.run_id: run for run in runs}.values()
+                meant = amount([c for run in once for c in run.logged], ("id",) if name == "keyed" else ())
+                with psycopg.connect(uri) as connection:
+                    found = connection.execute(f"SELECT id, v FROM {name}").fetchall()
+                assert sorted(found) == sorted((row["id"], row["v"]) for row in meant.rows), (name, number)
+                assert meant.rows
+        if number == 11:
+            assert engine.stream("keyed").compact().rows
+    engine.drop_sink("keyed_sink")
+    with psycopg.connect(uri) as connection:
+        left = connection.execute(
+            "SELECT relname FROM pg_class WHERE relname ~ '^anabranch_(held|versions)'"
+        ).fetchall()
+    assert [name[:14] for (name,) in left] == ["anabranch_held"], "what a sink remembers goes with it"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -3,19 +3,22 @@
 Spark's tasks copy the net change of a range into a staging table. Then one transaction locks this sink's
 row in `anabranch_sinks`, a small table of ours in the same database; sees that no newer engine has
 written there and that the range begins where the last one ended; deletes and upserts; and moves (bucket,
-ordinal) and epoch. Killed before its commit, nothing has happened; killed after it, the next engine finds
-in that row how far things have come.
+ordinal) and epoch. What later changes need to know and the table does not tell is beside it (`postgres_memory`).
+Killed before its commit, nothing has happened; killed after it, the next engine finds in that row how far
+things have come.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from anabranch.connectors.postgres_copy import CopyTask, connected, net_change
+from anabranch.connectors.postgres_memory import Memory, Nothing, memory_of
 from anabranch.connectors.postgres_types import postgres_type
 from anabranch.connectors.targets import Goods, shown
 from anabranch.engine.reports import Report, collect_reports, raise_reported
@@ -42,6 +45,15 @@ class PostgresTarget:
     @property
     def place(self) -> str:
         return f"{self.goods.place}, {shown(self.uri)}"
+
+    @property
+    def memory(self) -> Memory:
+        columns = [(f.name, postgres_type(f)) for f in self.goods.fields]
+        target = self._table.as_string(None)
+        stream = self.goods.stream
+        if self.goods.insert_only:
+            return Nothing()
+        return memory_of(self.goods.sink_id, stream.role, bool(stream.spec.key), self.goods.key, columns, target)
 
     # When a sink is created and dropped.
 
@@ -100,6 +112,7 @@ class PostgresTarget:
     def forget(self) -> None:
         with connected(self.uri, self.goods.place) as connection:
             connection.execute(f"DELETE FROM {_NOTES} WHERE sink = %s", (self.goods.sink_id,))
+            self.memory.forget(connection)
 
     # When it is fed.
 
@@ -108,6 +121,7 @@ class PostgresTarget:
         with connected(self.uri, self.goods.place) as connection:
             came = self._lock(connection)
             connection.execute(f"UPDATE {_NOTES} SET epoch = %s WHERE sink = %s", (epoch, self.goods.sink_id))
+            self.memory.make(connection)
             connection.commit()
             self._clear(connection)
         return came
@@ -145,6 +159,7 @@ class PostgresTarget:
         if self.goods.insert_only:
             self._insert(connection, staging, "")
         else:
+            self.memory.settle(connection, staging, partial(self._matched, connection, staging))
             self._require_a_key(connection, staging)
             self._delete(connection, staging)
             self._insert(connection, staging, self._on_conflict())
@@ -218,14 +233,14 @@ class PostgresTarget:
         from psycopg import sql
 
         kinds = [("_task", "integer"), ("_attempt", "bigint"), ("_op", "smallint"), ("_weight", "bigint")]
-        kinds += [(f.name, postgres_type(f)) for f in self.goods.fields]
+        kinds += [*((f.name, postgres_type(f)) for f in self.goods.fields), *self.memory.staged]
         columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in kinds]
         connection.execute(
             sql.SQL("CREATE UNLOGGED TABLE {} ({})").format(sql.Identifier(staging), sql.SQL(", ").join(columns))
         )
 
     def _copy_into(self, staging: str) -> CopyTask:
-        copied = ("_op", "_weight", *self._columns)
+        copied = ("_op", "_weight", *self._columns, *(name for name, _ in self.memory.staged))
         listed = ", ".join(_quoted(name) for name in (*_MARKS, *copied))
         return CopyTask(self.uri, self.goods.place, f"COPY {_quoted(staging)} ({listed}) FROM STDIN", copied)
 
@@ -260,8 +275,8 @@ class PostgresTarget:
             return
         row = connection.execute(
             sql.SQL(
-                "SELECT {} FROM {} s WHERE _weight + (CASE WHEN EXISTS (SELECT FROM {} t WHERE {}) THEN 1 ELSE 0 END)"
-                " NOT IN (0, 1) LIMIT 1"
+                "SELECT {0} FROM (SELECT {0}, SUM(_weight) AS more FROM {1} GROUP BY {0}) s"
+                " WHERE more + (CASE WHEN EXISTS (SELECT FROM {2} t WHERE {3}) THEN 1 ELSE 0 END) NOT IN (0, 1) LIMIT 1"
             ).format(
                 self._listed(self.goods.key), sql.Identifier(staging), self._table, self._matched(connection, staging)
             )

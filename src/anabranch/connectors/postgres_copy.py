@@ -1,8 +1,9 @@
 """What a range of changes comes to, and how Spark's tasks copy it into a staging table.
 
-Only the net change of each key goes over the wire: the row that is left, or that none is left. Where rows
+Only the net change of each key goes over the wire: the row that is left, or that none is left (`netting`). Where rows
 are counted, as in every stream without a key of its own, the weight of a key says whether the key tells
-rows apart: with what was there before it must come to one row or none.
+rows apart: with what was there before it must come to one row or none. Of a base stream without a key the net weight
+of each row is copied, since one that was deleted before it came must be told from others with its key.
 
 A task that Spark tries twice may have copied its rows twice. Every row therefore names its task and its
 attempt, and only those attempts that were reported count.
@@ -23,32 +24,54 @@ from pyspark.sql import functions as F
 
 from anabranch.connectors.postgres_types import as_sent
 from anabranch.connectors.targets import Goods, shown
+from anabranch.engine.netting import VERSION, latest, net, weighted
+from anabranch.engine.relation import Leaves, listed
 from anabranch.engine.reports import Report
+from anabranch.log.buckets import BASE
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import ChangeType
 
+# The place of the last change that a row stands for.
 _PLACE = ("_position", "_bucket", "_ordinal")
+_LAST = ("_last", "MAX(STRUCT(_position, _ordinal, _bucket))")
 _CONNECT_SECONDS = 5
 
 
 def net_change(changes: DataFrame, goods: Goods) -> DataFrame:
-    """One row per key: `_op` is 1 where a row is left and -1 where none is; insertions as they are."""
-    names = [f"`{field.name}`" for field in goods.fields]
-    if goods.insert_only:
-        rows = changes.select(F.lit(1).alias("_op"), F.lit(1).cast("bigint").alias("_weight"), *_PLACE, *names)
-    else:
-        by_key = bool(goods.stream.spec.key)
-        taken = [ChangeType.DELETE.value] if by_key else [ChangeType.DELETE.value, ChangeType.UPDATE_PREIMAGE.value]
-        op = F.when(F.col("_change_type").isin(*taken), -1).otherwise(1)
-        # Messages by key count in their order. Otherwise a bucket takes a row away and gives another at once.
-        order = ("_position", "_ordinal") if by_key else ("_position", "_op", "_ordinal")
-        signed = changes.withColumn("_op", op)
-        latest = F.max_by(F.struct("_op", *_PLACE, *names), F.struct(*order)).alias("_latest")
-        weight = F.sum("_op").alias("_weight")
-        found = signed.groupBy(*(f"`{name}`" for name in goods.key)).agg(latest, weight)
-        rows = found.select("_latest._op", "_weight", *(f"_latest.{name}" for name in (*_PLACE, *names)))
+    """What is to be staged: `_op` is 1 where a row is left and -1 where none is, `_weight` how many more there are."""
+    names = [field.name for field in goods.fields]
+    with Leaves(changes.sparkSession) as leaves:
+        source = leaves.add(changes)
+        if goods.insert_only:
+            place = ", ".join(f"{name} AS _place{n}" for n, name in enumerate(_PLACE))
+            sql = f"SELECT 1 AS _op, 1L AS _weight, {place}, {listed(names)} FROM {source}"
+        else:
+            place = ", ".join(f"_last.{name} AS _place{n}" for n, name in enumerate(_PLACE))
+            sql, more = (_by_version if goods.stream.spec.key else _by_weight)(source, goods, names)
+            sql = f"SELECT _op, _weight, {place}, {listed([*names, *more])} FROM ({sql})"
+        rows = leaves.frame(sql)
     sent = [as_sent(f, F.col(f"`{f.name}`")).alias(f.name) for f in goods.fields]
-    return rows.select("_op", "_weight", *_PLACE, *sent)
+    return rows.select("_op", "_weight", *_PLACES, *sent, *(n for n in VERSION if n in rows.columns))
+
+
+_PLACES = tuple(f"_place{n}" for n in range(len(_PLACE)))
+
+
+def _by_version(source: str, goods: Goods, names: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The latest message of each key, with its version in types that PostgreSQL compares as we do."""
+    found = latest(source, goods.key, [*names, *VERSION], [_LAST])
+    known = "COALESCE(_entry_point, '') AS _entry_point, COALESCE(_sequence, 0L) AS _sequence"
+    version = f"UNIX_MICROS(_stime) AS _stime, {known}, _ordinal"
+    chosen = f"IF(_gone, -1, 1) AS _op, 1L AS _weight, _last, {listed(names)}, {version}"
+    return f"SELECT {chosen} FROM ({found})", VERSION
+
+
+def _by_weight(source: str, goods: Goods, names: Sequence[str]) -> tuple[str, Sequence[str]]:
+    rows = net(weighted(source), names, [_LAST])
+    if goods.stream.role == BASE:
+        return f"SELECT CAST(SIGN(_net) AS INT) AS _op, _net AS _weight, _last, {listed(names)} FROM ({rows})", ()
+    row = f"MAX_BY(STRUCT({listed(names)}), _net) AS _row"
+    found = f"SELECT {row}, MAX(_net) AS _most, SUM(_net) AS _weight, MAX(_last) AS _last FROM ({rows})"
+    return f"SELECT IF(_most > 0, 1, -1) AS _op, _weight, _last, _row.* FROM ({found} GROUP BY {listed(goods.key)})", ()
 
 
 @dataclass(frozen=True)
@@ -84,10 +107,10 @@ def _places(batch: pa.RecordBatch) -> Sequence[list[int]]:
     """Where the last item of a batch stands in the log."""
     if not batch.num_rows:
         return []
-    positions = batch.column("_position").to_numpy(zero_copy_only=False)
-    ordinals = batch.column("_ordinal").to_numpy(zero_copy_only=False)
+    position, bucket, ordinal = (batch.column(name) for name in _PLACES)
+    positions, ordinals = (column.to_numpy(zero_copy_only=False) for column in (position, ordinal))
     at = int(np.lexsort((ordinals, positions))[-1])
-    bucket = batch.column("_bucket")[at].as_py()
+    bucket = bucket[at].as_py()
     return [[int(positions[at]), int(positions[at]) if bucket is None else int(bucket), int(ordinals[at])]]
 
 

@@ -48,7 +48,8 @@ class Goods:
 
     def read(self, log: Log, session: Session, first: int, upto: int) -> DataFrame:
         """The stable changes of a range of positions, both inclusive."""
-        changes = changes_of(log, session.apart(_SETTINGS), self.stream, first, upto)
+        versions = bool(self.stream.spec.key)
+        changes = changes_of(log, session.apart(_SETTINGS), self.stream, first, upto, versions=versions)
         return changes.where(f"_change_type = '{ChangeType.INSERT}'") if self.insert_only else changes
 
 

@@ -41,9 +41,10 @@ STAMP = "NAMED_STRUCT('s', _stime, 'e', _entry_point, 'q', _sequence, 'o', _ordi
 STAMP_TYPE = "STRUCT<s: TIMESTAMP, e: STRING, q: BIGINT, o: BIGINT>"
 
 
-def net(rows: str, by: Sequence[str]) -> str:
+def net(rows: str, by: Sequence[str], also: Sequence[tuple[str, str]] = ()) -> str:
     """The net weight of equal rows, as `_net`, where it is not zero. `rows` has `_weight` and stands after FROM."""
-    return f"SELECT {listed(by)}, SUM(_weight) AS _net FROM {rows} GROUP BY {listed(by)} HAVING SUM(_weight) <> 0"
+    chosen = ", ".join([listed(by), "SUM(_weight) AS _net", *(f"{sql} AS {name}" for name, sql in also)])
+    return f"SELECT {chosen} FROM {rows} GROUP BY {listed(by)} HAVING SUM(_weight) <> 0"
 
 
 def there(net: str) -> str:
@@ -56,11 +57,12 @@ def copies(net: str, by: Sequence[str]) -> str:
     return f"SELECT {listed(by)}, SIGN(_net) AS _sign, EXPLODE(SEQUENCE(1L, ABS(_net))) AS _copy FROM ({net})"
 
 
-def latest(messages: str, key: Sequence[str], columns: Sequence[str]) -> str:
+def latest(messages: str, key: Sequence[str], columns: Sequence[str], also: Sequence[tuple[str, str]] = ()) -> str:
     """Of each key the columns of the message with the highest version; `_gone` says whether it takes the row away."""
     fields = ", ".join([f"{TAKES_AWAY} AS _gone", *map(quoted, columns)])
-    found = f"SELECT MAX_BY(STRUCT({fields}), {STAMP}) AS _latest FROM {messages} GROUP BY {listed(key)}"
-    return f"SELECT _latest.* FROM ({found})"
+    chosen = ", ".join([f"MAX_BY(STRUCT({fields}), {STAMP}) AS _latest", *(f"{sql} AS {name}" for name, sql in also)])
+    found = ", ".join(["_latest.*", *(name for name, _ in also)])
+    return f"SELECT {found} FROM (SELECT {chosen} FROM {messages} GROUP BY {listed(key)})"
 
 
 def rows_of(changes: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
@@ -69,7 +71,7 @@ def rows_of(changes: DataFrame, key: Sequence[str], columns: Sequence[str]) -> D
         source = leaves.add(changes)
         if key:
             return leaves.frame(f"SELECT {listed(columns)} FROM ({latest(source, key, columns)}) WHERE NOT _gone")
-        each = copies(net(_weighted(source), columns), columns)
+        each = copies(net(weighted(source), columns), columns)
         return leaves.frame(f"SELECT {listed(columns)} FROM ({each}) WHERE _sign > 0")
 
 
@@ -81,11 +83,12 @@ def held_of(changes: DataFrame, key: Sequence[str], columns: Sequence[str]) -> D
             only = f"SELECT *, COUNT_IF(NOT {TAKES_AWAY}) OVER (PARTITION BY {listed(key)}) AS _rows FROM {source}"
             parked = latest(f"({only}) WHERE _rows = 0", key, columns)
             return leaves.frame(f"SELECT {listed(columns)}, 1L AS _held FROM ({parked})")
-        found = net(_weighted(source), columns)
+        found = net(weighted(source), columns)
         return leaves.frame(f"SELECT {listed(columns)}, -_net AS _held FROM ({found}) WHERE _net < 0")
 
 
-def _weighted(source: str) -> str:
+def weighted(source: str) -> str:
+    """Changes with `_weight`."""
     return f"(SELECT *, {WEIGHT} AS _weight FROM {source})"
 
 
