@@ -71,11 +71,17 @@ def draw_moves(seed: int, many: int = 14) -> list[CopiedRun]:
     return [CopiedRun(RunId("east", n + 1), STIME + n, tuple(some)) for n, some in enumerate(changes) if some]
 
 
-def take(engine: ab.Engine, stream: ab.Stream, run: CopiedRun) -> None:
-    """Commit a run with the stamp that it has elsewhere; once more changes nothing."""
+def take(engine: ab.Engine, stream: ab.Stream, run: CopiedRun, *, staged: bool = False) -> None:
+    """Take a run with the stamp that it has elsewhere; once more changes nothing.
+
+    Staged, it gets its position with its bucket, among other copies by their versions; otherwise at once, by arrival.
+    """
     log, state = engine._log, stream.state()
-    unit = log.unit_of_work(state, run_id=run.run_id)
+    unit = log.unit_of_work(state, run_id=run.run_id, stime=run.stime)
     unit.append(run.rows)
+    if staged:
+        unit.commit()
+        return
     assert unit._intent is not None
     draft = RunDraft(unit._kind, tuple(unit._segments), run_id=run.run_id, stime=run.stime)
     with log.catalog.write() as connection:

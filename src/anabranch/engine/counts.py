@@ -13,6 +13,7 @@ from anabranch.diagram.boxes.counts import PLACE_COLUMNS, Counts, RowWindow
 from anabranch.engine.groups import Recipe, finished, partial, prepared
 from anabranch.engine.guard import NO_GUARD, Guard
 from anabranch.engine.moment import Moment
+from anabranch.engine.netting import present
 from anabranch.engine.relation import Relation, listed, nulls, quoted
 
 _PLAIN = ("open", "number", "before")  # of a window that was said, under the names that it is kept by
@@ -36,8 +37,7 @@ def anchored(box: Counts, groups: Relation, said: Relation) -> Relation:
     """Groups with their anchors, found among the windows that were said."""
     keys = [key.name for key in box.keys]
     plain = [key.strip("_") for key in keys]
-    by = listed([*plain, *_PLAIN, "_event_time"])
-    there = f"SELECT {by} FROM {said.source} GROUP BY {by} HAVING SUM(_weight) > 0"
+    there = present(said.source, [*plain, *_PLAIN, "_event_time"])
     matches = [*(f"g.{key} <=> w.{name}" for key, name in zip(keys, plain, strict=True)), "w._event_time < g._since"]
     of_group = ", ".join([*(f"g.{key}" for key in keys), "g._since"])
     fields = ", ".join(f"'{name}', w.{name}" for name in _PLAIN)
@@ -78,9 +78,8 @@ def windows(box: Counts, rows: Relation, recipe: Recipe, progress: Sequence[int 
     """The results of the windows that are full, and that progress has reached, in every version."""
     keys = [key.name for key in box.keys]
     values = [name for name in rows.names if name.startswith("_x")]
-    content = listed(["_version", "_event_time", "_ties", *keys, *values, "_next", "_base"])
-    net = f"SELECT {content}, SUM(_weight) AS _net FROM {rows.source} GROUP BY {content} HAVING SUM(_weight) > 0"
-    each = f"SELECT {content}, EXPLODE(SEQUENCE(1L, _net)) AS _copy FROM ({net})"
+    content = ["_version", "_event_time", "_ties", *keys, *values, "_next", "_base"]
+    each = f"SELECT {listed(content)}, EXPLODE(SEQUENCE(1L, _net)) AS _copy FROM ({present(rows.source, content)})"
     group = f"PARTITION BY {listed(['_version', *keys])}"
     numbered = (
         f"SELECT *, ROW_NUMBER() OVER ({group} ORDER BY _ties) - 1L + COALESCE(_base, 0L) AS _r, "

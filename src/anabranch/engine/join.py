@@ -18,6 +18,7 @@ from anabranch.diagram.boxes.join import Join
 from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, Guard
 from anabranch.engine.moment import Moment
+from anabranch.engine.netting import there
 from anabranch.engine.relation import Relation, listed, quoted, told_apart
 
 _INNER, _BESIDE = "JOIN", "LEFT JOIN"
@@ -140,8 +141,7 @@ def _touched(
     if passing := _passing(box, moments):
         chosen = f"({chosen} OR {passing})"
     weights = ", ".join(
-        f"GREATEST(COALESCE(SUM(_weight) FILTER (WHERE _bucket <= {m.bucket}L), 0), 0) AS _w{n}"
-        for n, m in enumerate(moments)
+        f"{there(f'SUM(_weight) FILTER (WHERE _bucket <= {m.bucket}L)')} AS _w{n}" for n, m in enumerate(moments)
     )
     by = listed(content)
     return Relation(f"SELECT {by}, {weights} FROM {known.source} WHERE {chosen} GROUP BY {by}", columns=left.columns)

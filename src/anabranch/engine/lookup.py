@@ -13,6 +13,7 @@ from anabranch.diagram.reach import EVERYTHING
 from anabranch.diagram.rewrites.lookup import plain
 from anabranch.engine.join import matches
 from anabranch.engine.kernel import Feed
+from anabranch.engine.netting import present
 from anabranch.engine.relation import Leaves, Relation, listed, quoted, told_apart
 from anabranch.engine.reread import Rereading, good
 from anabranch.log.reading import ReadPlan, ReadRange
@@ -83,8 +84,7 @@ class LookingUp(Rereading):
         feed = Feed(ReadPlan(stream.spec, ReadRange(), segments), revisions=True, derived=True)
         rows = self.kernel.scan(leaves, Source(stream.name, ()), feed, together=True)
         mine, its = self._names
-        content = listed(["_event_time", "_of", "came", *mine, *its, "matched"])
-        net = f"SELECT {content}, SUM(_weight) AS _many FROM {rows.source} GROUP BY {content} HAVING SUM(_weight) > 0"
+        net = present(rows.source, ["_event_time", "_of", "came", *mine, *its, "matched"], "_many")
         chosen = listed([*_CARRIED, *mine, *its, "matched"])
         return f"SELECT {chosen} FROM (SELECT *, _of AS _hash, came AS _bucket FROM ({net}))"
 

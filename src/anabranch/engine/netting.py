@@ -47,6 +47,11 @@ def net(rows: str, by: Sequence[str], also: Sequence[tuple[str, str]] = ()) -> s
     return f"SELECT {chosen} FROM {rows} GROUP BY {listed(by)} HAVING SUM(_weight) <> 0"
 
 
+def present(rows: str, by: Sequence[str], count: str = "_net") -> str:
+    """The rows that are there, and how often."""
+    return f"SELECT {listed(by)}, SUM(_weight) AS {count} FROM {rows} GROUP BY {listed(by)} HAVING SUM(_weight) > 0"
+
+
 def there(net: str) -> str:
     """How often a row of some net weight is there."""
     return f"GREATEST(COALESCE({net}, 0), 0)"
