@@ -32,7 +32,7 @@ from anabranch.log.reading import ReadPlan, ReadRange
 from anabranch.log.views import View, ViewEnd, declare_view
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import StreamSpec
-from anabranch.model.time import Duration, Instant, bucket_us, duration_us, instant_us
+from anabranch.model.time import Duration, History, Instant, bucket_us, duration_us, instant_us
 
 
 def connect(
@@ -115,7 +115,7 @@ class Engine(Branching):
         key: Sequence[str] | str = (),
         slack: Duration | None = None,
         drift: Duration | None = None,
-        history: Duration | None = None,
+        history: History | None = None,
         earliest: Instant | None = None,
         ahead: Duration | None = None,
     ) -> Stream:

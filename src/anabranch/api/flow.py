@@ -9,7 +9,7 @@ from anabranch.diagram.drawing import draw
 from anabranch.diagram.fluent import Flow
 from anabranch.diagram.sql.source_text import SourceText
 from anabranch.model.errors import AnabranchError
-from anabranch.model.time import Duration
+from anabranch.model.time import Duration, History
 
 if TYPE_CHECKING:
     from anabranch.api.stream import Stream
@@ -109,7 +109,7 @@ class BoundFlow:
         on_error: str = "halt",
         on_revision: str = "say",
         revise_when: str | None = None,
-        history: Duration | None = None,
+        history: History | None = None,
         history_upstream: bool = False,
     ) -> None:
         """Create the query as a stream of this name.

@@ -44,7 +44,7 @@ from anabranch.engine.queries import Queries
 from anabranch.log.log import Log, StreamState
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import StreamSpec, check_name
-from anabranch.model.time import duration_text, instant_text
+from anabranch.model.time import duration_text, history_text, instant_text
 
 _registering = threading.Lock()
 
@@ -182,7 +182,8 @@ class Statements:
         if state.role == "base":
             spec = state.spec
             said = [("slack", duration_text(spec.slack)), ("drift", duration_text(spec.drift)),
-                    ("history", duration_text(spec.history)), ("key", ", ".join(spec.key))]  # fmt: skip
+                    ("history", history_text(spec.history, spec.history_rows)),
+                    ("key", ", ".join(spec.key))]  # fmt: skip
         else:
             query = self.queries.query(state.name)
             definition = query.stored.definition
@@ -251,7 +252,7 @@ class Statements:
 
 
 def _history(limits: Limits) -> str:
-    return " ".join(filter(None, (duration_text(limits.history), "upstream" if limits.upstream else "")))
+    return " ".join(filter(None, (history_text(limits.history, limits.rows), "upstream" if limits.upstream else "")))
 
 
 def _every(buckets: int) -> str:

@@ -10,7 +10,7 @@ import click
 
 from anabranch.cli.show import Times, branch_option, console, count, json_option, size, table, warehouse_options
 from anabranch.log.log import Log, StreamState
-from anabranch.model.time import duration_text, instant_text
+from anabranch.model.time import duration_text, history_text, instant_text
 
 
 @click.command()
@@ -61,7 +61,7 @@ def _as_json(state: StreamState) -> dict[str, Any]:
         "key": list(spec.key),
         "slack": duration_text(spec.slack),
         "drift": None if spec.drift is None else duration_text(spec.drift),
-        "history": None if spec.history is None else duration_text(spec.history),
+        "history": history_text(spec.history, spec.history_rows) or None,
         "position": state.last_position,
         "runs": state.runs,
         "rows": state.rows - state.trimmed,

@@ -32,7 +32,7 @@ from anabranch.diagram.sql.tokens import Kind
 from anabranch.diagram.sql.tree import Item, Shape, WindowClause
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import check_name
-from anabranch.model.time import Duration, duration_text, duration_us
+from anabranch.model.time import Duration, History, duration_text, duration_us, history_of
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Flow:
         on_error: str | OnError = OnError.HALT,
         on_revision: str = "say",
         revise_when: str | None = None,
-        history: Duration | None = None,
+        history: History | None = None,
         history_upstream: bool = False,
     ) -> Query:
         """The query under a name, as `CREATE STREAM name AS` gives it."""
@@ -261,12 +261,12 @@ class Flow:
         return self.box
 
 
-def _limits(on_revision: str, revise_when: str | None, history: Duration | None) -> Limits:
+def _limits(on_revision: str, revise_when: str | None, history: History | None) -> Limits:
     if on_revision not in ("say", "ignore"):
         raise _wrong("on_revision=", "say or ignore", repr(on_revision), "Pass one of these.")
     when = None if revise_when is None else importance(_expression(revise_when, "revise_when="))
-    bound = None if history is None else duration_us(history, "history=")
-    return Limits(on_revision == "ignore", when, bound)
+    bound, rows = history_of(history, "history=")
+    return Limits(on_revision == "ignore", when, bound, rows=rows)
 
 
 def _items(texts: tuple[str, ...], place: str) -> tuple[Item, ...]:

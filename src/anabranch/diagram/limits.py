@@ -29,6 +29,7 @@ class Limits:
     when: Expression | None = None  # revisions of results for which this is not false
     history: int | None = None  # rows this far behind progress can be read again, in microseconds
     upstream: bool = False  # what can be computed again is not kept to be read again
+    rows: int | None = None  # the bound as so many of the newest rows of each base stream that is read
 
     @property
     def cut(self) -> bool:
@@ -44,7 +45,8 @@ class Limits:
 
     def to_json(self) -> dict[str, Any]:
         when = None if self.when is None else self.when.text
-        return {"ignore": self.ignore, "when": when, "history": self.history, "upstream": self.upstream}
+        return {"ignore": self.ignore, "when": when, "history": self.history, "upstream": self.upstream,
+                "rows": self.rows}  # fmt: skip
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any] | None) -> Limits:
@@ -57,7 +59,7 @@ class Limits:
             return cls()
         when = stored["when"]
         return cls(stored["ignore"], None if when is None else Expression(when), stored["history"],
-                   stored.get("upstream", False))  # fmt: skip
+                   stored.get("upstream", False), stored.get("rows"))  # fmt: skip
 
 
 NO_LIMITS = Limits()

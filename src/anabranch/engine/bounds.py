@@ -8,7 +8,7 @@ partner later either: where such rows were set aside before, they are taken off 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -54,6 +54,19 @@ def _own(live: Live, box: Box, terms: Terms) -> int | None:
     return min((bound for bound in declared if bound is not None), default=None)
 
 
+def rows_of(live: Live, box: Box, terms: Terms) -> dict[str, int]:
+    """How many of the newest rows of each stream that a box reads directly count, where that is bounded."""
+    if stretch(box) is None:
+        return {}
+    found: dict[str, int] = {}
+    for leaf in leaves_of(box):
+        if isinstance(leaf, Source) and not leaf.messages and live.query_of(leaf, terms) is None:
+            declared = [terms.rows, live.stream(leaf.stream).spec.history_rows]
+            if some := [rows for rows in declared if rows is not None]:
+                found[leaf.stream] = min(some)
+    return found
+
+
 def _age(live: Live, leaf: Leaf, terms: Terms) -> int:
     query = live.query_of(leaf, terms)
     if query is None:
@@ -67,8 +80,8 @@ class Oldest:
     """For buckets of a step, the event time before which a box does not read rows again."""
 
     box: Box
-    bound: int
     limits: tuple[tuple[int, int], ...]  # bucket, microseconds
+    why: str  # what would have to be read again
 
     def concerns(self, times: Iterable[Interval]) -> bool:
         """Whether rows at these event times can be ignored at all."""
@@ -102,7 +115,7 @@ class Oldest:
     def ignored(self, rows: Relation, side: int = 0) -> str:
         """The rows that are ignored, as they are set aside."""
         kind = f"CASE WHEN _weight < 0 THEN '{ChangeType.DELETE}' ELSE '{ChangeType.INSERT}' END"
-        reason = f"rows more than {duration_text(self.bound)} behind progress would have to be read again"
+        reason = f"{self.why} would have to be read again"
         copies = "EXPLODE(SEQUENCE(1L, CAST(ABS(_weight) AS BIGINT))) AS _copy"
         return (
             f"SELECT {_json(rows)} AS row, {kind} AS _change_type, _event_time, '{reason}' AS _reason, "
@@ -124,33 +137,23 @@ def hash_of(rows: Relation) -> str:
     return f"XXHASH64({_exact(rows)})"
 
 
-def oldest_of_stream(leaf: Source, history: int | None, before: Mapping[int, int | None]) -> Oldest | None:
-    """Which deletions from a stream without a key are ignored: those of rows that it need not hold any more.
-
-    `before` is the progress before each bucket.
-    """
-    if history is None:
-        return None
-    limits = tuple((number, progress - history) for number, progress in before.items() if progress is not None)
-    return Oldest(leaf, history, limits) if limits else None
+def limits_by_time(bound: int | None, passed: Mapping[int, int | None]) -> dict[int, int]:
+    """The limits of buckets, from how far event time had passed before each."""
+    return {} if bound is None else {number: at - bound for number, at in passed.items() if at is not None}
 
 
-def oldest(
-    live: Live,
-    box: Box,
-    terms: Terms,
-    buckets: Sequence[int],
-    progress_before: Mapping[int, int | None],
-    *,
-    new: bool,
-) -> Oldest | None:
-    """What a box ignores in some buckets. One that is new takes all that there is in its first bucket."""
-    bound = bound_of(live, box, terms)
-    if bound is None:
-        return None
-    reached = [(number, progress_before[number]) for number in buckets[1 if new else 0 :]]
-    limits = tuple((number, progress - bound) for number, progress in reached if progress is not None)
-    return Oldest(box, bound, limits) if limits else None
+def oldest(box: Box, by_time: Mapping[int, int], by_rows: Mapping[int, int], why: str) -> Oldest | None:
+    """What a box ignores in some buckets: of two limits the later one counts."""
+    numbers = sorted(by_time.keys() | by_rows.keys())
+    both = [(n, max(limits[n] for limits in (by_time, by_rows) if n in limits)) for n in numbers]
+    return Oldest(box, tuple(both), why) if both else None
+
+
+def reason(bound: int | None, rows: int | None) -> str:
+    """What lies beyond a bound, in words."""
+    told = [f"more than {duration_text(bound)} behind progress"] if bound is not None else []
+    told += [f"older than the newest {rows} row{'s' if rows != 1 else ''}"] if rows is not None else []
+    return f"rows {' or '.join(told)}"
 
 
 def write_ignored(frame: DataFrame | None, layout: SegmentLayout) -> list[Written]:

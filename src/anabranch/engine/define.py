@@ -98,7 +98,7 @@ class Definer:
 
     def define(self, query: Query) -> Defined:
         """Rewrite a query and find its types; raises what Spark refuses, at its place."""
-        terms = Terms.of(self.settings, query.on_error, query.limits.history)
+        terms = self._terms(query)
         known = replace(self._known(terms), upstream=query.limits.upstream)
         whole = self._whole(query, known)
         refuse_lookups(query.box, known.keyed, query)
@@ -136,6 +136,9 @@ class Definer:
             except (AnalysisException, ParseException):
                 return None  # it is refused at its place later
 
+    def _terms(self, query: Query) -> Terms:
+        return Terms.of(self.settings, query.on_error, query.limits.history, query.limits.rows)
+
     def _known(self, terms: Terms) -> Known:
         live = self.live
         # Under other terms its expressions would mean something else, and what retention has taken it has still said.
@@ -164,7 +167,7 @@ class Definer:
             check_expressions(self.analysis, leaves, box)
             answer = self._analysed(leaves, self.analysis.answer(leaves, box).sql, query)
             schema = schema_of(answer, box.columns, f"stream {query.name!r}")
-        terms = Terms.of(self.settings, query.on_error, query.limits.history)
+        terms = self._terms(query)
         numbers = {s.box: number for number, s in self.live.stores.items() if s.terms == terms}
         stores: list[int | NewStore] = []
         for part in dict.fromkeys(b for b in boxes_of(box) if isinstance(b, Partials)):
@@ -193,7 +196,7 @@ class Definer:
 
     def whole_plan(self, defined: Defined) -> Box:
         """A query's diagram as it will be computed, with that of the stages behind it."""
-        terms = Terms.of(self.settings, defined.query.on_error, defined.query.limits.history)
+        terms = self._terms(defined.query)
         new = {Keep(stage.asked, stage.upstream): stage.rewritten.box for stage in defined.behind}
         return with_stages(defined.plan, lambda keep: new.get(keep) or self.live.plan_of(keep, terms))
 
@@ -208,14 +211,16 @@ class Definer:
             "on_error": str(query.on_error),
             "settings": self.settings,
             "limits": (
-                Limits(history=query.limits.history, upstream=stage.upstream) if is_hidden(name) else query.limits
+                Limits(history=query.limits.history, upstream=stage.upstream, rows=query.limits.rows)
+                if is_hidden(name)
+                else query.limits
             ).to_json(),
         }
         return NewQuery(StreamSpec(name, schema, EVENT_TIME), definition, stage.stores)
 
     def _reads(self, stage: Stage, asked: Box, query: Query) -> dict[str, int | None]:
         """The streams that a stage reads or was defined on, with their numbers; stages that are new have none yet."""
-        terms = Terms.of(self.settings, query.on_error, query.limits.history)
+        terms = self._terms(query)
         found: dict[str, int | None] = {}
         for leaf in [*leaves_of(stage.rewritten.box), *(b for b in asked.walk() if isinstance(b, Source))]:
             if isinstance(leaf, Source):
@@ -231,7 +236,7 @@ class Definer:
             made = self.analysis.partial_rows(leaves, box)
             schema = schema_of(leaves.frame(made.sql), made.carried, f"partial results of {query.name!r}")
         definition = {"box": codec.to_json(box), "settings": self.settings, "on_error": str(query.on_error)}
-        definition["history"] = query.limits.history
+        definition |= {"history": query.limits.history, "rows": query.limits.rows}
         return NewStore(schema, "_pane", definition, ranged_key(box, schema))
 
     def _analysed(self, leaves: Leaves, sql: str, query: Query) -> DataFrame:
@@ -258,5 +263,6 @@ def with_stages(box: Box, plan_of: Callable[[Keep], Box]) -> Box:
 def stage_name(keep: Keep, settings: Mapping[str, str], query: Query) -> str:
     """The name of a stage: what it computes, so that equal ones are one."""
     asked, history = codec.to_json(keep), [query.limits.history]
+    history += [] if query.limits.rows is None else [query.limits.rows]
     said = json.dumps([asked, sorted(settings.items()), str(query.on_error), *history], sort_keys=True)
     return f"rows.{hashlib.sha256(said.encode()).hexdigest()[:16]}"

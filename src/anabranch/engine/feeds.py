@@ -15,10 +15,11 @@ from anabranch.diagram.boxes.keep import Keep
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.reach import EVERYTHING, Interval, join
 from anabranch.diagram.stages import Leaf
-from anabranch.engine.bounds import oldest_of_stream
+from anabranch.engine.bounds import Oldest
 from anabranch.engine.kernel import Feed
 from anabranch.engine.live import Live, LiveQuery, LiveStore
 from anabranch.engine.needs import need_of
+from anabranch.engine.newest import Beyond
 from anabranch.log.buckets import Bounds
 from anabranch.log.commit import Output
 from anabranch.log.log import Log, StreamState
@@ -41,9 +42,10 @@ def times_of(segments: Iterable[LoggedSegment]) -> tuple[Interval, ...]:
 class Feeds:
     """The feeds of one step, whose buckets end with `upto`; `outputs` is what it has written so far."""
 
-    def __init__(self, log: Log, live: Live, buckets: Sequence[int], outputs: Sequence[Output]) -> None:
+    def __init__(self, log: Log, live: Live, buckets: Sequence[int], outputs: Sequence[Output], bounds: Beyond) -> None:
         self.log = log
         self.live = live
+        self.bounds = bounds
         self.buckets = buckets
         self.upto = buckets[-1]
         self.outputs = outputs
@@ -96,7 +98,7 @@ class Feeds:
         if reader.stored.bucket is None or reader.gone is None:
             return None
         gone = self._gone(leaf, reader)
-        return max(need_of(self.live, reader, leaf), ALL if gone is None else gone + 1)
+        return max(need_of(self.live, reader, leaf, sure=True), ALL if gone is None else gone + 1)
 
     def _gone(self, leaf: Leaf, reader: LiveQuery | LiveStore) -> int | None:
         """The event time up to which rows were gone when a reader was created, which does without them."""
@@ -125,17 +127,15 @@ class Feeds:
         held = tuple(s for s in found if s.first_position is None or s.first_position <= end)
         revised = stream.revised_by(end)
         plan = ReadPlan(stream.spec, ReadRange(last_position=end), held)
-        oldest = oldest_of_stream(leaf, stream.spec.history, self._before(stream, reader, bounds)) if revised else None
+        oldest = self._oldest(leaf, reader, bounds, times) if revised else None
         return Feed(plan, (Bounds(0, 0, start, None), *bounds), revised, resolved=revised, oldest=oldest)
 
-    def _before(
-        self, stream: StreamState, reader: LiveQuery | LiveStore, bounds: Sequence[Bounds]
-    ) -> dict[int, int | None]:
-        """The progress of a stream before each bucket; a reader that is new has all that there is in its first."""
-        if stream.spec.history is None:
-            return {}
+    def _oldest(
+        self, leaf: Source, reader: LiveQuery | LiveStore, bounds: Sequence[Bounds], times: Sequence[Interval]
+    ) -> Oldest | None:
+        """What is ignored of rows at some event times; a new reader takes all that there is in its first bucket."""
         later = bounds[1:] if reader.stored.bucket is None else bounds
-        return {b.bucket: self.log.register.bounds_at(stream.id, b.bucket - 1).progress for b in later}
+        return self.bounds.of_stream(leaf, [b.bucket for b in later], times)
 
     def _said(self, query: LiveQuery, since: int | None, first: int) -> Feed:
         """What a query has said after a bucket, in earlier steps and in this one."""

@@ -45,10 +45,13 @@ class Terms:
     on_error: OnError
     history: int | None = None
     upstream: bool = False  # of a stage: its answers are computed again
+    rows: int | None = None  # the history bound as so many of the newest rows
 
     @classmethod
-    def of(cls, settings: Mapping[str, str], on_error: OnError, history: int | None = None) -> Terms:
-        return cls(tuple(sorted(settings.items())), on_error, history)
+    def of(
+        cls, settings: Mapping[str, str], on_error: OnError, history: int | None = None, rows: int | None = None
+    ) -> Terms:
+        return cls(tuple(sorted(settings.items())), on_error, history, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class LiveQuery:
 
     @property
     def terms(self) -> Terms:
-        own = Terms.of(self.settings, self.on_error, self.limits.history)
+        own = Terms.of(self.settings, self.on_error, self.limits.history, self.limits.rows)
         return replace(own, upstream=self.hidden and self.limits.upstream)
 
     @property
@@ -154,10 +157,11 @@ class LiveStore:
     settings: Mapping[str, str]
     on_error: OnError
     history: int | None = None
+    rows: int | None = None
 
     @property
     def terms(self) -> Terms:
-        return Terms.of(self.settings, self.on_error, self.history)
+        return Terms.of(self.settings, self.on_error, self.history, self.rows)
 
     @property
     def gone(self) -> Mapping[int, int] | None:
@@ -184,6 +188,7 @@ class Live:
         self._states: dict[int, StreamState] = {}
         self._progress: dict[tuple[str, int, bool], int | None] = {}
         self._by_box: dict[tuple[Box, Terms], LiveQuery] | None = None
+        self._newest: dict[tuple[int, int, int], tuple[int, int] | None] = {}
         self._fed: set[str] | None = None  # the streams that sinks take
 
     def _seen(self, stored: S, decode: Callable[[S], L]) -> L:
@@ -280,6 +285,13 @@ class Live:
             self._progress[name, bucket, leap] = found
         return self._progress[name, bucket, leap]
 
+    def newest(self, stream: StreamState, rows: int, end: int) -> tuple[int, int] | None:
+        """The event times between which the n-th newest row of a stream up to a position lies."""
+        key = (stream.id, rows, end)
+        if key not in self._newest:
+            self._newest[key] = self.log.register.newest_between(stream.id, rows, end)
+        return self._newest[key]
+
     def passed_into(self, box: Box, bucket: int) -> int | None:
         """How far event time had passed in the inputs of a box at the end of a bucket: history bounds count from it."""
         passed = {name: self.progress_at(name, bucket, leap=False) for name in sources_of(box)}
@@ -327,5 +339,10 @@ def _query(stored: StoredQuery) -> LiveQuery:
 def _store(stored: StoredPartials) -> LiveStore:
     said = stored.definition
     return LiveStore(
-        stored, codec.from_json(said["box"]), said["settings"], OnError(said["on_error"]), said.get("history")
+        stored,
+        codec.from_json(said["box"]),
+        said["settings"],
+        OnError(said["on_error"]),
+        said.get("history"),
+        said.get("rows"),
     )

@@ -11,6 +11,9 @@ reads, so it needs no event time below
     anything else that reads       all: a Join without a band compares with every row, a Lookup with the whole table,
     rows again                     windows of rows begin where the last one began, however long ago that was
 
+A bound in rows leaves what the newest rows before its next bucket begin with (`newest.py`), of which the catalog knows
+only between which event times it lies: the earlier one must be held, the later one must be there.
+
 The less a reader has come along the more it needs: one that has halted, what it will need when it is resumed; one
 that has not begun, all that there is. What was gone already when a reader was created it does without.
 """
@@ -31,37 +34,43 @@ from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.limits import KEPT
 from anabranch.diagram.progress import progress_into
 from anabranch.diagram.stages import Leaf, core, leaves_of
-from anabranch.engine.bounds import bound_of
+from anabranch.engine.bounds import bound_of, rows_of
 from anabranch.engine.live import Live, LiveQuery, LiveStore
+from anabranch.log.buckets import BASE
 from anabranch.log.log import StreamState
 from anabranch.log.retention import ALL, NOTHING, Readers
 
 
-def need_of(live: Live, reader: LiveQuery | LiveStore, leaf: Leaf) -> int:
-    """The event time before which a reader does not read a leaf again."""
+def need_of(live: Live, reader: LiveQuery | LiveStore, leaf: Leaf, *, sure: bool = False) -> int:
+    """The event time before which a reader does not read a leaf again: at least, or what it needs for `sure`."""
     if reader.stored.bucket is None:
         return ALL
-    return min(_by_deletions(live, reader, leaf), _by_box(live, reader, leaf))
+    return min(_by_deletions(live, reader, leaf, sure), _by_box(live, reader, leaf, sure))
 
 
-def _by_deletions(live: Live, reader: LiveQuery | LiveStore, leaf: Leaf) -> int:
+def _by_deletions(live: Live, reader: LiveQuery | LiveStore, leaf: Leaf, sure: bool) -> int:
     """A deletion from a stream without a key must find its row."""
     if live.query_of(leaf, reader.terms) is not None:
         return NOTHING
     assert isinstance(leaf, Source)
-    history = live.stream(leaf.stream).spec.history
-    return NOTHING if leaf.messages else _before(live.progress_at(leaf.stream, reader.came), history)
+    spec = live.stream(leaf.stream).spec
+    if leaf.messages:
+        return NOTHING
+    if spec.history_rows is not None:
+        return _newest(live, leaf.stream, spec.history_rows, reader.came, sure)
+    return _before(live.progress_at(leaf.stream, reader.came), spec.history)
 
 
-def _by_box(live: Live, reader: LiveQuery | LiveStore, leaf: Leaf) -> int:
+def _by_box(live: Live, reader: LiveQuery | LiveStore, leaf: Leaf, sure: bool) -> int:
     box = reader.box if isinstance(reader, LiveStore) else core(reader.plan)
     if isinstance(leaf, Keep) and leaf.upstream:
         return NOTHING  # it is computed again, and of its log only what is new is read
     match box:
         case Partials():
-            return NOTHING if stretch(box) is None else _within(live, reader, box, 0)
+            return NOTHING if stretch(box) is None else _within(live, reader, box, sure)
         case Join() if stretch(box) is not None:
-            return _within(live, reader, box, stretch(box) or 0)
+            around = _before(live.passed_into(box, reader.came), stretch(box))
+            return min(_within(live, reader, box, sure), around)
         case Sort():
             names = {b.stream for b in box.walk() if isinstance(b, Source)}
             reached = progress_into(box, {name: live.progress_at(name, reader.came) for name in names})
@@ -73,9 +82,18 @@ def _by_box(live: Live, reader: LiveQuery | LiveStore, leaf: Leaf) -> int:
     return NOTHING
 
 
-def _within(live: Live, reader: LiveQuery | LiveStore, box: Box, around: int) -> int:
-    bound = bound_of(live, box, reader.terms)
-    return _before(live.passed_into(box, reader.came), None if bound is None else max(bound, around))
+def _within(live: Live, reader: LiveQuery | LiveStore, box: Box, sure: bool) -> int:
+    """What a bound leaves to be read again: by time or by rows, whichever is less."""
+    limits = [_before(live.passed_into(box, reader.came), bound_of(live, box, reader.terms))]
+    limits += [_newest(live, name, rows, reader.came, sure) for name, rows in rows_of(live, box, reader.terms).items()]
+    return max(limits)
+
+
+def _newest(live: Live, name: str, rows: int, bucket: int, sure: bool) -> int:
+    """Where the newest rows of a stream begin: no later than here, or for `sure` no earlier."""
+    stream = live.stream(name)
+    between = live.newest(stream, rows, live.log.register.bounds_at(stream.id, bucket).end)
+    return ALL if between is None else between[sure]
 
 
 def _before(passed: int | None, bound: int | None) -> int:
@@ -101,8 +119,18 @@ def needs_of(live: Live) -> Readers:
     for query in live.queries.values():
         number = query.stored.stream_id
         needs[number] = min(needs.get(number, _alone(live, query)), _by_itself(query))
+    for state in live.log.streams():
+        if state.role == BASE and state.spec.history_rows is not None:
+            needs[state.id] = min(needs.get(state.id, NOTHING), _declared(live, state, state.spec.history_rows))
     asked = {("query", query.stored.id) for query in live.queries.values()}
     return Readers(frozenset(asked | {("store", number) for number in live.stores}), needs)
+
+
+def _declared(live: Live, state: StreamState, rows: int) -> int:
+    """What people declared, counted in rows: up to the last bucket; before there are any, up to now."""
+    end = live.log.register.bounds_at(state.id, NOTHING).end if live.queries else state.last_position
+    between = live.newest(state, rows, end)
+    return ALL if between is None else between[0]
 
 
 def _alone(live: Live, query: LiveQuery) -> int:
@@ -124,6 +152,7 @@ def _by_itself(query: LiveQuery) -> int:
 
 def retained_streams(live: Live) -> list[StreamState]:
     """The streams of which anything may go."""
-    base = [state for state in live.log.streams() if state.role == "base" and state.spec.history is not None]
+    bounded = [s for s in live.log.streams() if (s.spec.history, s.spec.history_rows) != (None, None)]
+    base = [state for state in bounded if state.role == BASE]
     derived = [q for q in live.queries.values() if _by_itself(q) == NOTHING]
     return [*base, *(live.state(query.stored.stream_id) for query in derived)]

@@ -59,9 +59,7 @@ class Rereading(ABC):
         self.moments = [Moment(n, progress_into(self.core, step.progress_at(query.sources, n))) for n in numbers]
         settings = {**query.settings, **SETTINGS} if guard.on else query.settings
         self.kernel = SparkKernel(step.session.apart(settings), step.log.root)
-        self.oldest = step.oldest(query, self.core)
-        if self.oldest is not None and not self.oldest.concerns(t for p in self.core.inputs for t in self.fresh(p)):
-            self.oldest = None
+        self.oldest = step.oldest(query, self.core, [t for p in self.core.inputs for t in self.fresh(p)])
         self.ignored: list[DataFrame] = []  # what is beyond the history bound
         self._read = 0  # rows that are read, as far as is known
 

@@ -25,10 +25,11 @@ from anabranch.diagram.boxes.partials import Partials
 from anabranch.diagram.boxes.source import Source
 from anabranch.diagram.progress import is_timeless, progress_of
 from anabranch.diagram.query import OnError
+from anabranch.diagram.reach import Interval
 from anabranch.diagram.stages import Leaf
 from anabranch.engine.abreast import abreast
 from anabranch.engine.analysis import Analysis
-from anabranch.engine.bounds import Oldest, oldest, write_ignored
+from anabranch.engine.bounds import Oldest, write_ignored
 from anabranch.engine.columnar.kernel import ColumnarKernel, Planned
 from anabranch.engine.columnar.saying import SayJob
 from anabranch.engine.emit import Written
@@ -45,6 +46,7 @@ from anabranch.engine.kernel import (
 from anabranch.engine.kernels import columnar, together
 from anabranch.engine.live import Live, LiveQuery, LiveStore, Recipes
 from anabranch.engine.mistakes import halts, quietly, row_error
+from anabranch.engine.newest import Beyond, Newest
 from anabranch.engine.relation import Leaves, Relation
 from anabranch.engine.rereads import rereading
 from anabranch.engine.rows import lower_linear
@@ -96,7 +98,8 @@ class Step:
         furthest = min((s.came for s in self.live.stores.values() if self.live.advances(s)), default=self.upto)
         earlier = log.register.buckets_after(min(furthest, buckets[0].number - 1))
         self.stimes = {bucket.number: bucket.stime for bucket in earlier if bucket.number <= self.upto}
-        self.feeds = Feeds(log, self.live, sorted(self.stimes), self.taken.outputs)
+        beyond = Beyond(self.live, Newest(log, self.live, session))
+        self.feeds = Feeds(log, self.live, sorted(self.stimes), self.taken.outputs, beyond)
 
     def run(self) -> Taken:
         """Process and commit; on an error nothing of the step remains."""
@@ -144,11 +147,12 @@ class Step:
             for query in queries:
                 self.set_aside(query, write_ignored(frame, self.layout(self.state(query.stored.stream_id))))
 
-    def oldest(self, reader: LiveQuery | LiveStore, box: Box) -> Oldest | None:
-        """What a box of a reader ignores in this step."""
+    def oldest(self, reader: LiveQuery | LiveStore, box: Box, times: Sequence[Interval]) -> Oldest | None:
+        """What a box of a reader ignores of rows at some event times in this step, if anything."""
         buckets = [number for number in self.feeds.buckets if number > reader.came]
-        before = {number: self.live.passed_into(box, number - 1) for number in buckets}
-        return oldest(self.live, box, reader.terms, buckets, before, new=reader.stored.bucket is None)
+        if reader.stored.bucket is None:
+            buckets = buckets[1:]  # in its first it takes all that there is
+        return self.feeds.bounds.of_box(reader.terms, box, buckets, times)
 
     def set_aside(self, query: LiveQuery, aside: Sequence[Written]) -> None:
         for part in aside:

@@ -103,10 +103,9 @@ def _job(step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> PartialJob
         feed.revisions and may_be_revised(step.live, leaf, store.terms) for leaf, feed in feeds.items()
     )
     history = {leaf: step.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
-    oldest = step.oldest(store, store.box) if again else None
+    times = [interval for feed in feeds.values() for interval in times_of(feed.plan.segments)]
+    oldest = step.oldest(store, store.box, times) if again else None
     users = _users(step, store)
-    if oldest is not None and not oldest.concerns(t for f in feeds.values() for t in times_of(f.plan.segments)):
-        oldest = None
     ignored = tuple(step.layout(step.state(query.stored.stream_id)) for query in users) if oldest else ()
     return PartialJob(store.box, recipe, feeds, state.spec.schema, step.layout(state), history=history,
                       oldest=oldest, ignored=ignored)  # fmt: skip

@@ -98,8 +98,10 @@ def _small(connection: sa.Connection, stream_id: int, up_to: int) -> Sequence[An
 
 def _widest(stream: Any) -> int | None:
     """Segments that retention will let go of at different times must not be joined."""
-    history = StreamSpec.from_json(stream.spec).history
-    return None if history is None else max(SPAN_US, history // 8)
+    spec = StreamSpec.from_json(stream.spec)
+    if spec.history_rows is not None:
+        return SPAN_US
+    return None if spec.history is None else max(SPAN_US, spec.history // 8)
 
 
 def _chosen(

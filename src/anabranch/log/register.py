@@ -14,7 +14,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anabranch.log import buckets, gc, positions, queries, recording, reduction, retention, staging, steps, tables
+from anabranch.log import (
+    buckets,
+    gc,
+    newest,
+    positions,
+    queries,
+    recording,
+    reduction,
+    retention,
+    staging,
+    steps,
+    tables,
+)
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.commit import Output
@@ -174,6 +186,10 @@ class Register:
     def bounds_at(self, stream_id: int, bucket: int) -> buckets.Bounds:
         with self.catalog.read() as connection:
             return buckets.bounds_at(connection, stream_id, bucket)
+
+    def newest_between(self, stream_id: int, rows: int, end: int) -> tuple[int, int] | None:
+        with self.catalog.read() as connection:
+            return newest.newest_between(connection, stream_id, rows, end)
 
     def plan_reduction(self, stream_id: int, horizon: int) -> reduction.ReductionPlan | None:
         with self.catalog.read() as connection:

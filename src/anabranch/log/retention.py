@@ -98,6 +98,8 @@ def _limit(stream: Any, readers: Readers) -> int:
     spec = StreamSpec.from_json(stream.spec)
     if stream.role != BASE:
         return ALL if needed is None else needed
+    if spec.history_rows is not None:
+        return ALL if needed is None else needed
     # While there has been no bucket, there is nobody who was promised anything by buckets.
     progress = stream.progress if needed is None and stream.bucket_progress is None else stream.bucket_progress
     if spec.history is None or progress is None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from anabranch.model.errors import AnabranchError
 from anabranch.model.schema import Schema
-from anabranch.model.time import Duration, Instant, duration_text, duration_us, instant_us
+from anabranch.model.time import Duration, History, Instant, duration_text, duration_us, history_of, instant_us
 
 # Columns that the engine adds on the way out.
 LOG_COLUMNS = (
@@ -39,6 +39,7 @@ class StreamSpec:
     history: int | None = None
     earliest: int = EARLIEST_US
     ahead: int = AHEAD_US
+    history_rows: int | None = None  # the bound as so many of the newest rows
 
     @classmethod
     def declare(
@@ -50,13 +51,14 @@ class StreamSpec:
         key: Sequence[str] | str = (),
         slack: Duration | None = None,
         drift: Duration | None = None,
-        history: Duration | None = None,
+        history: History | None = None,
         earliest: Instant | None = None,
         ahead: Duration | None = None,
     ) -> Self:
         """Check and normalise what a person wrote."""
         place = f"stream {name!r}"
         check_name(name, "stream")
+        bound, rows = history_of(history, f"{place}, history")
         spec = cls(
             name=name,
             schema=Schema.parse(schema, place),
@@ -64,7 +66,8 @@ class StreamSpec:
             key=(key,) if isinstance(key, str) else tuple(key),
             slack=0 if slack is None else duration_us(slack, f"{place}, slack"),
             drift=None if drift is None else duration_us(drift, f"{place}, drift"),
-            history=None if history is None else duration_us(history, f"{place}, history"),
+            history=bound,
+            history_rows=rows,
             earliest=EARLIEST_US if earliest is None else instant_us(earliest, f"{place}, earliest"),
             ahead=AHEAD_US if ahead is None else duration_us(ahead, f"{place}, ahead"),
         )
@@ -139,7 +142,7 @@ class StreamSpec:
         said = []
         if self.schema != other.schema:
             said.append(f"columns ({self.schema}) instead of ({other.schema})")
-        for name in ("event_time", "key", "slack", "drift", "history", "earliest", "ahead"):
+        for name in ("event_time", "key", "slack", "drift", "history", "history_rows", "earliest", "ahead"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 show = duration_text if name in ("slack", "drift", "history", "ahead") else repr

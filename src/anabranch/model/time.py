@@ -43,6 +43,7 @@ _SPOKEN = (
 )
 
 Duration = str | timedelta
+History = Duration | int  # a duration, or a number of rows
 Instant = str | datetime
 
 
@@ -110,6 +111,25 @@ def duration_text(micros: int | None) -> str:
             count = micros // scale
             return f"{count} {name}{'s' if count != 1 else ''}"
     return f"{micros} microseconds" if micros else "0 seconds"
+
+
+def history_of(value: Duration | int | None, place: str) -> tuple[int | None, int | None]:
+    """A history bound as microseconds, or as rows: `'7 days'`, `'1000 rows'`, or a whole number, which is rows.
+
+    >>> history_of("1000 rows", "test"), history_of("1 second", "test"), history_of(None, "test")
+    ((None, 1000), (1000000, None), (None, None))
+    """
+    counted = re.fullmatch(r"\s*0*([1-9]\d{0,17})\s+rows?\s*", value, re.IGNORECASE) if isinstance(value, str) else None
+    if counted is not None:
+        return None, int(counted[1])
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 60:
+        return None, value
+    return (None if value is None else duration_us(value, place)), None  # type: ignore[arg-type]
+
+
+def history_text(micros: int | None, rows: int | None) -> str:
+    """A history bound in words; nothing if there is none."""
+    return duration_text(micros) if rows is None else f"{rows} row{'s' if rows != 1 else ''}"
 
 
 def instant_us(value: Instant, place: str) -> int:

@@ -9,7 +9,8 @@ from anabranch.model.errors import AnabranchError
 from anabranch.model.schema import Schema
 
 DECLARATION = (
-    "Write CREATE STREAM name (column TYPE, ...) EVENT TIME column [SLACK 'd'] [DRIFT 'd'] [KEY (...)] [HISTORY 'd']."
+    "Write CREATE STREAM name (column TYPE, ...) EVENT TIME column [SLACK 'd'] [DRIFT 'd'] [KEY (...)] "
+    "[HISTORY 'd' | HISTORY n ROWS]."
 )
 
 

@@ -36,7 +36,7 @@ from anabranch.diagram.sql.statements import CreateQuery
 from anabranch.diagram.sql.tokens import Kind
 from anabranch.diagram.sql.tree import Item, Joined, Select, Shape, Tree, UnionAll, Within
 from anabranch.model.errors import AnabranchError
-from anabranch.model.time import duration_us
+from anabranch.model.time import history_of
 
 ColumnsOf = Callable[[str], tuple[str, ...]]
 
@@ -46,8 +46,8 @@ def compile_query(statement: CreateQuery, columns_of: ColumnsOf) -> Query:
     box = _tree(statement.tree, columns_of)
     if statement.ordered:
         box = Sort(box)
-    history = None if statement.history is None else duration_us(statement.history, f"query {statement.name!r}")
-    limits = Limits(statement.ignore_revisions, statement.revise_when, history, statement.upstream)
+    history, rows = history_of(statement.history, f"query {statement.name!r}")
+    limits = Limits(statement.ignore_revisions, statement.revise_when, history, statement.upstream, rows)
     return Query(statement.name, box, statement.archive, statement.revise_every, statement.on_error, limits)
 
 

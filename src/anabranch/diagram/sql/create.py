@@ -33,7 +33,7 @@ def create_stream(cursor: Cursor) -> CreateStream | CreateQuery:
     name = checked_name(cursor, "stream")
     bounded, history, upstream = cursor.accept("HISTORY"), None, False
     if bounded:
-        history = None if cursor.sees("UPSTREAM") else duration(cursor)[0]
+        history = None if cursor.sees("UPSTREAM") else _history(cursor)
         upstream = cursor.accept("UPSTREAM")
     if cursor.accept("AS"):
         made = _create_query(cursor, name, if_not_exists)
@@ -89,7 +89,9 @@ def _stream_clause(cursor: Cursor, clauses: _Once, columns: tuple[tuple[str, str
         clauses.read("event_time", start, lambda: _column(cursor, columns))
     elif cursor.accept("KEY"):
         clauses.read("key", start, lambda: _key(cursor, columns))
-    elif cursor.peek().word in ("SLACK", "DRIFT", "HISTORY"):
+    elif cursor.accept("HISTORY"):
+        clauses.read("history", start, lambda: _history(cursor))
+    elif cursor.peek().word in ("SLACK", "DRIFT"):
         word = cursor.take().word
         clauses.read(word.lower(), start, lambda: duration(cursor)[0])
     else:
@@ -104,6 +106,16 @@ def _key(cursor: Cursor, columns: tuple[tuple[str, str], ...]) -> tuple[str, ...
         key.append(_column(cursor, columns))
     cursor.expect(")", next_step="Write KEY (a, b).")
     return tuple(key)
+
+
+def _history(cursor: Cursor) -> str:
+    """A duration, or a number of rows."""
+    if cursor.peek().kind is not Kind.NUMBER or not re.fullmatch("0*[1-9][0-9]{0,17}", cursor.peek().raw):
+        return duration(cursor)[0]
+    many = cursor.take().raw
+    if not cursor.accept("ROWS") and not cursor.accept("ROW"):
+        raise cursor.unexpected("ROWS", "Write HISTORY 1000 ROWS, or HISTORY '7 days'.", ("ROWS",))
+    return f"{many} rows"
 
 
 def _column(cursor: Cursor, columns: tuple[tuple[str, str], ...]) -> str:
