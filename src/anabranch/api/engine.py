@@ -122,8 +122,8 @@ class Engine(Branching):
         """Create a stream, or return the one that has exactly this declaration.
 
         `slack` waits for late rows of a source, `drift` stops waiting for a silent one, `history` is how
-        far behind progress rows can be read again. Event times before `earliest` or further `ahead` of
-        the clock are taken for mistakes.
+        far behind progress rows can be read again, or, as a whole number, how many of the newest. Event times
+        before `earliest` or further `ahead` of the clock are taken for mistakes.
         """
         self._require_open()
         spec = StreamSpec.declare(

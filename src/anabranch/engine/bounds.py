@@ -8,7 +8,7 @@ partner later either: where such rows were set aside before, they are taken off 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -118,15 +118,15 @@ class Oldest:
         reason = f"{self.why} would have to be read again"
         copies = "EXPLODE(SEQUENCE(1L, CAST(ABS(_weight) AS BIGINT))) AS _copy"
         return (
-            f"SELECT {_json(rows)} AS row, {kind} AS _change_type, _event_time, '{reason}' AS _reason, "
+            f"SELECT {json_of(rows.columns)} AS row, {kind} AS _change_type, _event_time, '{reason}' AS _reason, "
             f"{side} AS _side, {hash_of(rows)} AS _hash, {_exact(rows)} AS _exact, "
             f"{'_of' if '_of' in rows.carried else 'CAST(NULL AS BIGINT) AS _of'}, _bucket, {copies} "
             f"FROM {rows.source} WHERE {self.condition} AND _weight <> 0"
         )
 
 
-def _json(rows: Relation) -> str:
-    return f"TO_JSON(STRUCT({listed(rows.columns)}))" if rows.columns else "'{}'"
+def json_of(columns: Sequence[str]) -> str:
+    return f"TO_JSON(STRUCT({listed(columns)}))" if columns else "'{}'"
 
 
 def _exact(rows: Relation) -> str:

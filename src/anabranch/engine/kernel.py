@@ -25,6 +25,7 @@ from anabranch.engine import netting
 from anabranch.engine.aggregates import Lowered, takes_deletions
 from anabranch.engine.bounds import Oldest, write_ignored
 from anabranch.engine.emit import Written, write_buckets
+from anabranch.engine.final import Final, apart
 from anabranch.engine.groups import Recipe, partial, prepared
 from anabranch.engine.guard import FAILED, NO_GUARD, QUOTED, Guard
 from anabranch.engine.paths import literal_path
@@ -105,6 +106,7 @@ class PartialJob:
     history: Mapping[Leaf, Feed] | None = None  # all rows of the panes, where deletions are among the new ones
     oldest: Oldest | None = None  # deletions that are ignored, where there may be such
     ignored: tuple[SegmentLayout, ...] = ()  # and where they go
+    final: Final | None = None  # of a stream with a key: the rows that are not revised any more
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,9 @@ class SparkKernel:
 
             below = rows_below(job.box, scan, job.guard)
             ignored = leaves.frame(job.oldest.ignored(below)) if job.oldest else None
+            if job.final is not None:
+                below, aside_sql = apart(leaves, job.box, job.recipe, below, job.final, str(self.root))
+                ignored = leaves.frame(aside_sql)
             below = job.oldest.kept(below) if job.oldest else below
             rows = paned(prepared(below, job.box.keys, job.box.calls, job.recipe.ties, job.guard), job.box)
             keys = [key.name for key in job.box.keys]

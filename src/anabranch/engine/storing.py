@@ -16,15 +16,18 @@ from anabranch.engine.analysis import Analysis
 from anabranch.engine.columnar.kernel import ColumnarKernel, Planned
 from anabranch.engine.emit import Written
 from anabranch.engine.feeds import times_of
+from anabranch.engine.final import Final, source_of
 from anabranch.engine.guard import SETTINGS, Guard
 from anabranch.engine.kept import may_be_revised
 from anabranch.engine.kernel import Feed, PartialJob, PartialsWritten, SparkKernel
 from anabranch.engine.kernels import columnar, together
+from anabranch.engine.key_ranges import holding
 from anabranch.engine.live import LiveQuery, LiveStore
 from anabranch.engine.mistakes import is_query_error
 from anabranch.engine.relation import Leaves
 from anabranch.engine.resets import RESET
 from anabranch.log.commit import Output
+from anabranch.log.log import StreamState
 from anabranch.log.register import reader_of
 from anabranch.log.steps import Move
 from anabranch.model.errors import AnabranchError
@@ -105,10 +108,31 @@ def _job(step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> PartialJob
     history = {leaf: step.feeds.history(leaf, store, _panes(store.box, feeds)) for leaf in feeds} if again else None
     times = [interval for feed in feeds.values() for interval in times_of(feed.plan.segments)]
     oldest = step.oldest(store, store.box, times) if again else None
+    final = _final(step, store, state, feeds)
     users = _users(step, store)
-    ignored = tuple(step.layout(step.state(query.stored.stream_id)) for query in users) if oldest else ()
+    aside = oldest is not None or final is not None
+    ignored = tuple(step.layout(step.state(query.stored.stream_id)) for query in users) if aside else ()
     return PartialJob(store.box, recipe, feeds, state.spec.schema, step.layout(state), history=history,
-                      oldest=oldest, ignored=ignored)  # fmt: skip
+                      oldest=oldest, ignored=ignored, final=final)  # fmt: skip
+
+
+def _final(step: Step, store: LiveStore, state: StreamState, feeds: Mapping[Leaf, Feed]) -> Final | None:
+    """What is final in a stream with a key, if anything that it holds is old enough."""
+    source = source_of(store.box)
+    if source is None:
+        return None
+    stream = step.live.stream(source.stream)
+    if stream.event_min is None or (stream.spec.history, stream.spec.history_rows) == (None, None):
+        return None
+    buckets = [b.bucket for b in feeds[source].bounds][1 if store.stored.bucket is None else 0 :]
+    oldest = step.feeds.bounds.of_stream(source, buckets, [(stream.event_min, stream.event_min)])
+    if oldest is None:
+        return None
+    segments = [logged.segment for logged in step.log.plan_panes(state, EVERYTHING)]
+    if state.spec.key:
+        key = state.spec.key[0]
+        segments = holding(segments, [s.segment for s in feeds[source].plan.segments], state.spec.schema[key].type)
+    return Final(oldest, stream.spec.event_time, state.spec.schema, tuple(segments))
 
 
 def _by_spark(step: Step, store: LiveStore, job: PartialJob) -> PartialsWritten:

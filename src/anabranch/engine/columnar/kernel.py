@@ -71,7 +71,7 @@ class ColumnarKernel:
         pipelines = job.recipe.columnar
         if isinstance(pipelines, str):
             raise Declined(pipelines)
-        if job.guard.on or job.history is not None or job.oldest is not None:
+        if job.guard.on or job.history is not None or job.oldest is not None or job.final is not None:
             raise Declined("rows that fail, or deletions that do not subtract")
         try:
             for pipeline in pipelines:
