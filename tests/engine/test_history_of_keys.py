@@ -50,7 +50,7 @@ def test_what_is_older_than_the_bound_is_not_revised(engine: ab.Engine, retain: 
     assert table(engine, "each") == rows, "a new key is no revision, however late; one within the bound counts"
     why = engine.ignored("each").first()
     assert why is not None
-    assert why._reason == "rows more than 1 hour behind progress would have to be read again"
+    assert why._reason == "rows more than 1 hour behind progress are final"
 
 
 def test_of_rows_too(engine: ab.Engine) -> None:

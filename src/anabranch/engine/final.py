@@ -70,7 +70,7 @@ def apart(
     columns = [column for column in messages.columns if column not in MESSAGE_COLUMNS]
     kind = f"IF(_gone, '{ChangeType.DELETE}', '{ChangeType.UPDATE_POSTIMAGE}')"
     aside = (
-        f"SELECT {json_of(columns)} AS row, {kind} AS _change_type, _event_time, '{final.oldest.why}' AS _reason, "
+        f"SELECT {json_of(columns)} AS row, {kind} AS _change_type, _event_time, '{final.oldest.why} are final' AS _reason, "
         f"0 AS _side, CAST(NULL AS BIGINT) AS _hash, CAST(NULL AS STRING) AS _exact, CAST(NULL AS BIGINT) AS _of, "
         f"_bucket FROM ({gone})"
     )
