@@ -69,8 +69,9 @@ def apart(
     gone = f"SELECT m.* FROM ({messages.sql}) AS m LEFT SEMI JOIN {name} AS i ON m._stamp <=> i._stamp"
     columns = [column for column in messages.columns if column not in MESSAGE_COLUMNS]
     kind = f"IF(_gone, '{ChangeType.DELETE}', '{ChangeType.UPDATE_POSTIMAGE}')"
+    reason = f"'{final.oldest.why} are final'"
     aside = (
-        f"SELECT {json_of(columns)} AS row, {kind} AS _change_type, _event_time, '{final.oldest.why} are final' AS _reason, "
+        f"SELECT {json_of(columns)} AS row, {kind} AS _change_type, _event_time, {reason} AS _reason, "
         f"0 AS _side, CAST(NULL AS BIGINT) AS _hash, CAST(NULL AS STRING) AS _exact, CAST(NULL AS BIGINT) AS _of, "
         f"_bucket FROM ({gone})"
     )
