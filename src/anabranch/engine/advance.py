@@ -16,6 +16,7 @@ from typing import Protocol
 
 from anabranch.engine.lease import leased
 from anabranch.engine.live import Live, LiveQuery, Recipes
+from anabranch.engine.materialise import Materialiser
 from anabranch.engine.reduce import Reducer
 from anabranch.engine.retries import Retries
 from anabranch.engine.session import Session
@@ -88,6 +89,7 @@ class Advancer:
             Folding(log, self._live),
         ]
         self.keeper = Keeper([*first, self.compacting, Collecting(log)], self.retries)
+        self.materialiser = Materialiser(log, session, self.retries)
         self.outlets: list[Outlet] = []
 
     def advance(
@@ -115,6 +117,7 @@ class Advancer:
     def close(self) -> None:
         """Let what is under way beside the steps finish."""
         self.reducer.close()
+        self.materialiser.close()
         self.compacting.close()
 
     def _keep_house(self) -> None:
@@ -148,6 +151,7 @@ class Advancer:
             self.keeper.step()
             live, running = self._running()
             self.reducer.reduce(live)
+            self.materialiser.materialise(live)
             self._trim(live)
         self._speculate(lease, live)
         return done

@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame
 
 from anabranch.diagram.reach import Interval, join
 from anabranch.engine.reports import Report, chunks, collect_reports, raise_reported
-from anabranch.log.segments import SegmentLayout, numbered, write_segments
+from anabranch.engine.spreading import write_spread
+from anabranch.log.segments import SegmentLayout, numbered
 from anabranch.model.run import Role, Segment
 from anabranch.model.schema import Schema
 
@@ -99,7 +100,7 @@ class BucketWriter:
     def _write(self, table: pa.Table) -> Report:
         begin = time.perf_counter()
         rows = numbered(table, 0) if self.ordinals else table
-        segments = write_segments(self.layout, rows, self.role)
+        segments = list(write_spread(self.layout, rows, self.role))
         return {
             "rows": table.num_rows,
             "wrote": time.perf_counter() - begin,

@@ -20,6 +20,8 @@ from anabranch.engine.kernel import Feed
 from anabranch.engine.live import Live, LiveQuery, LiveStore
 from anabranch.engine.needs import need_of
 from anabranch.engine.newest import Beyond
+from anabranch.engine.spreading import WORTH_SPREADING, Parts
+from anabranch.engine.states import ANY, Asked, whole
 from anabranch.log.buckets import Bounds
 from anabranch.log.commit import Output
 from anabranch.log.log import Log, StreamState
@@ -76,9 +78,9 @@ class Feeds:
         if leaf.messages or not stream.revised_by(bounds[-1].end):
             return feed
         every = self._held(leaf, reader, times_of(feed.plan.segments), bounds)
-        return replace(every, since=bounds[0].bucket - 1)
+        return replace(every, since=bounds[0].bucket - 1, came=feed.rows)
 
-    def history(self, leaf: Leaf, reader: LiveQuery | LiveStore, times: Sequence[Interval]) -> Feed:
+    def history(self, leaf: Leaf, reader: LiveQuery | LiveStore, times: Sequence[Interval], asked: Asked = ANY) -> Feed:
         """What a stream holds at some event times up to the end of the step; what is older is in earlier buckets."""
         first = min(number for number in self.buckets if number > reader.came)
         query = self.live.query_of(leaf, reader.terms)
@@ -86,12 +88,54 @@ class Feeds:
             feed = self._said(query, reader.stored.bucket, first)
             stream = self.live.state(query.stored.stream_id)
             fresh = [s for s in feed.plan.segments if s.last_position is None and s.segment.meets(times)]
-            found = self.log.plan_panes(stream, times, whole_from=self._whole_from(leaf, reader))
-            plan = ReadPlan(stream.spec, ReadRange(), (*found, *fresh))
-            return replace(feed, plan=plan, after=self._gone(leaf, reader))
+            there = self._materialised(stream, reader, first, times, None, asked)
+            if there is None:
+                found = self.log.plan_panes(stream, times, whole_from=self._whole_from(leaf, reader))
+                there = Feed(ReadPlan(stream.spec, ReadRange(), tuple(found)))
+            plan = ReadPlan(stream.spec, ReadRange(), (*there.plan.segments, *fresh))
+            state, bucket = there.state, there.state_bucket
+            return replace(feed, plan=plan, state=state, state_bucket=bucket, after=self._gone(leaf, reader))
         assert isinstance(leaf, Source)
         stream = self.live.stream(leaf.stream)
-        return self._held(leaf, reader, times, self._bounds(stream, reader, first))
+        return self._held(leaf, reader, times, self._bounds(stream, reader, first), asked)
+
+    def bits_of(self, reader: LiveQuery, asked: Iterable[tuple[Leaf, Asked]]) -> int:
+        """By how many bits the states of some leaves are cut that are so large that a reader had better read parts."""
+        bits = 0
+        for leaf, one in asked:
+            stream = self._stream_of(leaf, reader)
+            if not one.hashed or stream.rows < WORTH_SPREADING:
+                continue
+            found = self.log.states.read(stream.id, reader.came, one.hashed)
+            if found is not None and found[0].hashed == one.hashed and found[0].rows >= WORTH_SPREADING:
+                bits = max([bits, *(p.bits for s in found[0].segments if (p := Parts.of(s.segment)) is not None)])
+        return bits
+
+    def _stream_of(self, leaf: Leaf, reader: LiveQuery) -> StreamState:
+        query = self.live.query_of(leaf, reader.terms)
+        if query is not None:
+            return self.live.state(query.stored.stream_id)
+        assert isinstance(leaf, Source)
+        return self.live.stream(leaf.stream)
+
+    def _materialised(
+        self,
+        stream: StreamState,
+        reader: LiveQuery | LiveStore,
+        first: int,
+        times: Sequence[Interval],
+        last: int | None,
+        asked: Asked,
+    ) -> Feed | None:
+        """A state of a stream, and what came after it, for a reader of all event times that has come as far."""
+        if not whole(times):
+            return None
+        new = reader.stored.bucket is None
+        found = self.log.states.read(stream.id, first - 1 if new else reader.came, asked.hashed, last)
+        if found is None:
+            return None
+        state, tail = found
+        return Feed(tail, state=asked.of(state), state_bucket=first if new else 0)
 
     def _whole_from(self, leaf: Leaf, reader: LiveQuery | LiveStore) -> int | None:
         """The event time from which on a reader may rely on all rows; None for one that takes what is held."""
@@ -117,18 +161,32 @@ class Feeds:
         return tuple(bounds)
 
     def _held(
-        self, leaf: Source, reader: LiveQuery | LiveStore, times: Sequence[Interval], bounds: tuple[Bounds, ...]
+        self,
+        leaf: Source,
+        reader: LiveQuery | LiveStore,
+        times: Sequence[Interval],
+        bounds: tuple[Bounds, ...],
+        asked: Asked = ANY,
     ) -> Feed:
         """What a base stream holds at some event times; positions before the given bounds are in bucket 0."""
         stream = self.live.stream(leaf.stream)
         end = bounds[-1].end if bounds else self.log.register.bounds_at(stream.id, self.upto).end
         start = bounds[0].start if bounds else end
-        found = self.log.plan_panes(stream, times, whole_from=self._whole_from(leaf, reader))
-        held = tuple(s for s in found if s.first_position is None or s.first_position <= end)
+        first = bounds[0].bucket if bounds else self.upto
+        there = self._materialised(stream, reader, first, times, end, asked)
+        if there is None:
+            found = self.log.plan_panes(stream, times, whole_from=self._whole_from(leaf, reader))
+            held = tuple(s for s in found if s.first_position is None or s.first_position <= end)
+            there = Feed(ReadPlan(stream.spec, ReadRange(last_position=end), held))
         revised = stream.revised_by(end)
-        plan = ReadPlan(stream.spec, ReadRange(last_position=end), held)
         oldest = self._oldest(leaf, reader, bounds, times) if revised else None
-        return Feed(plan, (Bounds(0, 0, start, None), *bounds), revised, resolved=revised, oldest=oldest)
+        return replace(
+            there,
+            bounds=(Bounds(0, 0, start, None), *bounds),
+            revisions=revised,
+            resolved=revised,
+            oldest=oldest,
+        )
 
     def _oldest(
         self, leaf: Source, reader: LiveQuery | LiveStore, bounds: Sequence[Bounds], times: Sequence[Interval]

@@ -18,6 +18,7 @@ from anabranch.diagram.boxes.view import View
 from anabranch.diagram.reach import BEGINNING, END, Interval
 from anabranch.diagram.reach import join as joined
 from anabranch.diagram.stages import Leaf, boxes_of, leaves_of
+from anabranch.engine import spreading as spread
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.answers import Kept
 from anabranch.engine.groups import Recipe
@@ -83,6 +84,8 @@ class Shelf:
             kind = state.spec.schema[key].type
             segments = holding(segments, only, kind)
             condition = between(key, only, kind)
+        if only is not None:
+            segments = spread.holding(segments, spread.wanted_parts(only))
         segments += [s for s in fresh if s.meets(panes)]
         return Choice(state, tuple(panes), tuple(segments), condition)
 

@@ -33,11 +33,12 @@ from anabranch.engine.read import dataframe, spark_schema
 from anabranch.engine.relation import Leaves, Relation, listed, quoted
 from anabranch.engine.resets import RESET, remade, unreset, with_resets
 from anabranch.engine.rows import lower_linear
+from anabranch.engine.states import read_state
 from anabranch.log.buckets import Bounds
 from anabranch.log.reading import ReadPlan
 from anabranch.log.segments import SegmentLayout
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import Role
+from anabranch.model.run import Role, Segment
 from anabranch.model.schema import Schema
 
 # Below this many rows one task is faster than an exchange.
@@ -84,12 +85,20 @@ class Feed:
     # Deletions have come, and equal rows must be added up: all that there are at these event times is in the plan.
     resolved: bool = False
     since: int | None = None  # of what they come to, only what comes after this bucket
+    came: int | None = None  # how many of the rows are new, where others are among them
     oldest: Oldest | None = None  # deletions of rows beyond the stream's history bound, which are ignored
     after: int | None = None  # derived: only later event times, for what came before is no longer whole
+    # What all that came before the plan amounts to, for whoever reads it again, and the bucket to which it counts.
+    state: tuple[Segment, ...] = ()
+    state_bucket: int = 0
 
     @property
     def rows(self) -> int:
-        return sum(s.segment.rows for s in self.plan.segments)
+        return sum(s.segment.rows for s in self.plan.segments) + sum(s.rows for s in self.state)
+
+    @property
+    def new_rows(self) -> int:
+        return self.rows if self.came is None else self.came
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,13 @@ class SparkKernel:
                 made |= _MESSAGE
         columns = tuple(c for c in spec.schema.names if not c.startswith("_"))
         carried = ", ".join(f"{sql} AS {name}" for name, sql in made.items())
+        if feed.state:
+            both = [leaves.add(frame), leaves.add(read_state(self.spark, self.root, spec, feed.state))]
+            bucket = {**{name: name for name in made}, "_bucket": f"{feed.state_bucket}L"}
+            of_state = ", ".join(f"{sql} AS {name}" for name, sql in bucket.items())
+            chosen = listed([*columns])
+            sql = f"SELECT {chosen}, {carried} FROM {both[0]} UNION ALL SELECT {chosen}, {of_state} FROM {both[1]}"
+            frame, carried = leaves.frame(sql), ", ".join(made)
         name = leaves.add(frame.coalesce(1) if together else frame)
         alias = leaf.stream if isinstance(leaf, Source) else "_kept"
         rows = Relation(f"SELECT {listed([*columns])}, {carried} FROM {name}", tuple(made), columns, alias)

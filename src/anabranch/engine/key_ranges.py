@@ -16,6 +16,7 @@ from typing import Any
 from anabranch.diagram.boxes.partials import Partials
 from anabranch.model.run import Segment
 from anabranch.model.schema import Schema
+from anabranch.model.stream import StreamSpec
 
 _ORDERED = re.compile(r"TINYINT|SMALLINT|INT|BIGINT|DECIMAL.*|STRING|DATE|TIMESTAMP")
 _WHOLE = re.compile("TINYINT|SMALLINT|INT|BIGINT")
@@ -52,6 +53,21 @@ def holding(segments: Sequence[Segment], wanted: Sequence[Segment], kind: str) -
         return mine is None or any(low <= mine[1] and mine[0] <= high for low, high in known)
 
     return [segment for segment in segments if meets(segment)]
+
+
+def are_mixed(segments: Sequence[Segment], spec: StreamSpec) -> bool:
+    """Whether the ranges of segments tell little of where a key is, because most of them overlap others."""
+    if not spec.key:
+        return True
+    ranges = [range_of(segment, spec.schema[spec.key[0]].type) for segment in segments]
+    known = sorted(found for found in ranges if found is not None)
+    if len(known) < len(ranges):
+        return True
+    overlapping, reached = 0, None
+    for low, high in known:
+        overlapping += reached is not None and low <= reached
+        reached = high if reached is None else max(reached, high)
+    return 2 * overlapping > len(known)
 
 
 def between(key: str, wanted: Sequence[Segment], kind: str) -> str:

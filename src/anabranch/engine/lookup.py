@@ -35,7 +35,7 @@ class LookingUp(Rereading):
     def deltas(self, leaves: Leaves) -> tuple[Relation, list[Relation]]:
         left, right = self.box.parts
         came = self.new(leaves, left)
-        table = self.every(leaves, right, EVERYTHING)
+        table = self.every(leaves, right, EVERYTHING, self.asked(leaves, {0: came})[1])
         failing = [came] if self.guard.aside else []
         if self.guard.aside:
             came, table = good(came), good(table)

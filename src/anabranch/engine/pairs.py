@@ -54,7 +54,8 @@ class Pairing(Rereading):
         if self.box.between is not None:
             self.reach = self._measured(leaves, new[self._bounding])
         of_left, of_right = self._times()
-        every = (self.every(leaves, left, of_left), self.every(leaves, right, of_right))
+        asked = self.asked(leaves, dict(enumerate(new)))
+        every = (self.every(leaves, left, of_left, asked[0]), self.every(leaves, right, of_right, asked[1]))
         if self.oldest is not None:
             self.ignored = [leaves.frame(self.oldest.ignored(rows, side)) for side, rows in enumerate(new)]
             new = (self.oldest.kept(new[0]), self.oldest.kept(new[1]))

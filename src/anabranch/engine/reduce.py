@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from anabranch.diagram.limits import KEPT
 from anabranch.diagram.stages import leaves_of
@@ -26,13 +28,15 @@ from anabranch.engine.groups import merged
 from anabranch.engine.kept import may_be_revised
 from anabranch.engine.kernel import SMALL
 from anabranch.engine.kernels import columnar, together
+from anabranch.engine.key_ranges import are_mixed
 from anabranch.engine.live import Live, LiveStore
 from anabranch.engine.paths import literal_path
 from anabranch.engine.read import spark_schema
-from anabranch.engine.relation import Leaves, Relation, listed
+from anabranch.engine.relation import Leaves, Relation, listed, quoted
 from anabranch.engine.resets import RESET, counting
 from anabranch.engine.retries import Backoff, Retries
 from anabranch.engine.session import Session
+from anabranch.engine.spreading import MOST_BITS, part_sql, spread_keys
 from anabranch.log.intents import Intent
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reduction import ReductionPlan
@@ -163,7 +167,10 @@ class _Rewrite:
         self.log, self.live, self.store, self.plan, self.intent = reducer.log, live, store, plan, intent
         self.number = store.stored.id
         self.state = self.log.stream_by_id(store.stored.stream_id)
-        self.layout = self.log.layout(self.state, intent)
+        segments = [logged.segment for logged in plan.rewritten]
+        keys = spread_keys(store.box, self.state.spec.schema)
+        self.mixed = bool(keys) and are_mixed(segments, self.state.spec)
+        self.layout = replace(self.log.layout(self.state, intent), spread=keys, cut_parts=self.mixed)
         self.spark = reducer.session.apart(store.settings)
         with Leaves(self.spark) as leaves:
             self.lowered = Analysis(live, self.spark, store.settings).recipe_of(leaves, store.box).lowered
@@ -179,7 +186,9 @@ class _Rewrite:
         keys = [key.name for key in box.keys]
         with Leaves(self.spark) as leaves:
             few = _reduced(self.log, leaves, self.store, self.plan, self.state, self.lowered)
-        if box.pane is None and keys and self.plan.rows >= SMALL:
+        if self.mixed and self.plan.rows >= SMALL:
+            few = few.repartition(F.expr(part_sql([quoted(key) for key in keys], MOST_BITS)))
+        elif box.pane is None and keys and self.plan.rows >= SMALL:
             few = few.repartitionByRange(*keys)  # so that headers tell narrow ranges of keys
         ordered = few.sortWithinPartitions("_pane", *keys)
         return [w.segment for w in write_buckets(ordered, self.layout, schema, ordinals=False, split=False)]

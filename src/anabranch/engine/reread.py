@@ -37,6 +37,8 @@ from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.rows import lower_linear
 from anabranch.engine.saying import Saying
 from anabranch.engine.settle import settled
+from anabranch.engine.spreading import Parts, part_sql
+from anabranch.engine.states import ANY, Asked, equal_columns
 
 if TYPE_CHECKING:
     from anabranch.engine.step import Step
@@ -134,19 +136,37 @@ class Rereading(ABC):
         """The new rows of an input."""
         return self._lowered(part, lambda leaf: self._fed(leaves, leaf, EVERYTHING))
 
-    def every(self, leaves: Leaves, part: Box, times: Sequence[Interval]) -> Relation:
-        """The rows that an input has at some event times, new ones among them."""
+    def every(
+        self, leaves: Leaves, part: Box, times: Sequence[Interval], asked: Mapping[Leaf, Asked] | None = None
+    ) -> Relation:
+        """The rows that an input has at some event times, new ones among them; old ones perhaps only of some keys."""
 
         def scan(leaf: Leaf) -> Relation:
             stage = self._upstream(leaf)
             if stage is None:
-                return self._scan(leaves, leaf, self.step.feeds.history(leaf, self.query, times))
+                wanted = (asked or {}).get(leaf, ANY)
+                return self._scan(leaves, leaf, self.step.feeds.history(leaf, self.query, times, wanted))
             fed = self._fed(leaves, leaf, times)
             if self.query.stored.bucket is None:
                 return fed
             return _together(self._again(leaves, stage, self.query.came, times), fed)
 
         return at_times(self._lowered(part, scan), times)
+
+    def asked(self, leaves: Leaves, new: Mapping[int, Relation]) -> list[dict[Leaf, Asked]]:
+        """For each input, which old rows can have the keys of some new rows, by the input that they are of.
+
+        To find these keys is a job of Spark's, so it is done only where it can spare reading much.
+        """
+        equal = equal_columns(self.step.live, self.query)
+        asked = [{leaf: Asked(hashed) for leaf, hashed in of_side.items()} for of_side in equal.leaves]
+        rows = sum(self.feeds[leaf].new_rows for part in new for leaf in leaves_of(self.core.inputs[part]))
+        bits = self.step.feeds.bits_of(self.query, [pair for of_side in asked for pair in of_side.items()])
+        if not bits or rows > 1 << bits:
+            return asked
+        keys = " UNION ".join(f"SELECT {part_sql(equal.keys[n], bits)} AS part FROM {r.source}" for n, r in new.items())
+        found = Parts(bits, frozenset(int(row.part) for row in leaves.frame(keys).collect()))
+        return [{leaf: replace(one, parts=found) for leaf, one in of_side.items()} for of_side in asked]
 
     def _fed(self, leaves: Leaves, leaf: Leaf, times: Sequence[Interval]) -> Relation:
         """The new rows of a leaf. To a query that is new, all are; what is not kept of them is computed again."""

@@ -26,6 +26,7 @@ from anabranch.engine.live import LiveQuery, LiveStore
 from anabranch.engine.mistakes import is_query_error
 from anabranch.engine.relation import Leaves
 from anabranch.engine.resets import RESET
+from anabranch.engine.spreading import spread_keys
 from anabranch.log.commit import Output
 from anabranch.log.log import StreamState
 from anabranch.log.register import reader_of
@@ -112,7 +113,8 @@ def _job(step: Step, store: LiveStore, feeds: Mapping[Leaf, Feed]) -> PartialJob
     users = _users(step, store)
     aside = oldest is not None or final is not None
     ignored = tuple(step.layout(step.state(query.stored.stream_id)) for query in users) if aside else ()
-    return PartialJob(store.box, recipe, feeds, state.spec.schema, step.layout(state), history=history,
+    layout = replace(step.layout(state), spread=spread_keys(store.box, state.spec.schema))
+    return PartialJob(store.box, recipe, feeds, state.spec.schema, layout, history=history,
                       oldest=oldest, ignored=ignored, final=final)  # fmt: skip
 
 

@@ -23,9 +23,11 @@ from anabranch.engine.netting import VERSION, rows_of
 from anabranch.engine.read import dataframe
 from anabranch.engine.recompute import closed_times, recomputed
 from anabranch.engine.relation import Leaves, quoted
+from anabranch.engine.states import read_state
 from anabranch.log.buckets import BASE
 from anabranch.log.log import Log, StreamState
 from anabranch.log.reading import ReadRange
+from anabranch.model.run import ChangeType
 
 CHANGE_COLUMNS = ("_change_type", "_stability", "_bucket", "_ordinal", "_position", "_stime")
 
@@ -36,7 +38,7 @@ def table_of_query(
     """What a query has said, consolidated now; with the windows that are still open, marked, if asked."""
     state = log.stream_by_id(query.stored.stream_id)
     if query.from_changes:
-        rows = rows_of(changes_of(log, spark, state, None, None), (), query.columns)
+        rows = rows_of(_all_changes(log, spark, state, query.columns), (), query.columns)
         if not include_open:
             return rows
         rows = rows.withColumn("_open", F.lit(False))
@@ -44,6 +46,22 @@ def table_of_query(
             return rows
         return rows.unionAll(_answer(log, live, spark, query, kernel, include_open=True).where("_open"))
     return _answer(log, live, spark, query, kernel, include_open=include_open)
+
+
+def _all_changes(log: Log, spark: SparkSession, state: StreamState, columns: tuple[str, ...]) -> DataFrame:
+    """What a stream has emitted, as far as it matters for what is there now: from its state, if there is one."""
+    found = log.states.read(state.id, None)
+    if found is None:
+        return changes_of(log, spark, state, None, None)
+    materialised, tail = found
+    chosen = [*(f"`{name}`" for name in columns), "_change_type"]
+    late = dataframe(spark, tail, log.root, log_columns=True).select(*chosen)
+    if not materialised.segments:
+        return late
+    rows = read_state(spark, log.root, state.spec, [logged.segment for logged in materialised.segments])
+    kind = f"IF(_weight < 0, '{ChangeType.DELETE}', '{ChangeType.INSERT}') AS _change_type"
+    copies = rows.withColumn("_copy", F.expr("EXPLODE(SEQUENCE(1L, ABS(_weight)))"))
+    return copies.selectExpr(*chosen[:-1], kind).unionAll(late)
 
 
 def _answer(

@@ -31,8 +31,9 @@ from anabranch.log.reading import ReadPlan, ReadRange, plan_read, plan_times
 from anabranch.log.references import Unchanged, verify
 from anabranch.log.segments import SegmentLayout
 from anabranch.log.sinks import SinkRegister
+from anabranch.log.states import States
 from anabranch.log.storage import Storage, make_root, warehouse_root
-from anabranch.log.stream_state import STREAMS, state_from
+from anabranch.log.stream_state import STREAMS, require_same, state_from
 from anabranch.log.stream_state import StreamState as StreamState
 from anabranch.log.units import UnitOfWork
 from anabranch.log.upkeep import Upkeep
@@ -82,6 +83,7 @@ class Log:
         self.sinks = SinkRegister(self.catalog)
         self._references = Unchanged()
         self.upkeep = Upkeep(self.catalog, self.storage, clock, self.branches, self.generation)
+        self.states = States(self.catalog, clock)
 
     def _open_main(self, catalog: str | None, create: bool, lease_us: int, bucket_us: int | None) -> Branches:
         main = Catalog(self.root, catalog, bucket_us=bucket_us)
@@ -129,7 +131,7 @@ class Log:
                 register.require_free(connection, spec.name)
                 register.insert_stream(connection, spec, buckets.BASE)
             elif row.role == buckets.BASE:
-                _require_same(spec, StreamSpec.from_json(row.spec))
+                require_same(spec, StreamSpec.from_json(row.spec))
             else:
                 raise register.name_taken(spec.name, "a query")
         return self.stream(spec.name)
@@ -384,16 +386,4 @@ def _require_base(stream: StreamState) -> None:
             need="a base stream, into which rows are appended",
             got="a query, which says its own rows",
             next_step="Append to the streams that the query reads.",
-        )
-
-
-def _require_same(new: StreamSpec, old: StreamSpec) -> None:
-    said = new.differences(old)
-    if said:
-        raise AnabranchError(
-            "STREAM_EXISTS",
-            place=f"stream {new.name!r}",
-            need="the declaration that it has",
-            got="; ".join(said),
-            next_step="Choose another name, or drop the stream first.",
         )

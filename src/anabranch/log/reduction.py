@@ -2,7 +2,8 @@
 
 Every step adds a run of partial results. Eight neighbouring runs of the same level become one of the next
 level, so a store has few runs for each level and few levels, however long it grows, and each partial
-result is rewritten once per level. Within the runs only segments that overlap in event time are rewritten;
+result is rewritten once per level. Where partial results have no event time, older runs that are not much larger go
+with them. Within the runs only segments that overlap in event time are rewritten;
 one that stands alone is kept as it is. Runs above the horizon, the last bucket up to which every query
 has said its revisions, stay as they are: what was said of them may still be asked for.
 
@@ -27,6 +28,9 @@ from anabranch.model.run import LoggedSegment, Segment
 
 FAN = 8
 MOST_ROWS = 20_000_000
+# A run without event time is rewritten together with newer rows once they are one in so many of its own.
+_RATIO = 4
+_SMALL_ROWS = 4_096
 
 
 @dataclass(frozen=True)
@@ -52,16 +56,17 @@ def plan_reduction(
     """The lowest level that has enough runs below the horizon, a bucket; None if there is none."""
     runs, segments = tables.runs, tables.segments
     found = connection.execute(
-        sa.select(runs.c.first_position, runs.c.position, runs.c.cause)
+        sa.select(runs.c.first_position, runs.c.position, runs.c.cause, runs.c.rows, runs.c.event_min)
         .where(runs.c.stream_id == stream_id, runs.c.bucket <= horizon)
         .order_by(runs.c.position)
     ).all()
     levels: dict[int, list[Any]] = {}
     for row in found:
-        levels.setdefault(int((row.cause or {}).get("level", 0)), []).append(row)
+        levels.setdefault(_level_of(row), []).append(row)
     for level, batch in sorted(levels.items()):
         if len(batch) < fan:
             continue
+        batch = _with_small_elders(found, batch)
         first, last = batch[0].first_position, batch[-1].position
         rows = connection.execute(
             sa.select(segments).where(
@@ -74,8 +79,30 @@ def plan_reduction(
         clusters = _bounded(overlapping, most_rows)
         chosen = [item for cluster in clusters for item in cluster]
         ids, rewritten = tuple(number for number, _ in chosen), tuple(logged for _, logged in chosen)
-        return ReductionPlan(stream_id, first, last, level + 1, rewritten, ids, folds=len(clusters) == len(overlapping))
+        reached = max(level + 1, *(_level_of(row) for row in batch))
+        return ReductionPlan(stream_id, first, last, reached, rewritten, ids, folds=len(clusters) == len(overlapping))
     return None
+
+
+def _level_of(run: Any) -> int:
+    return int((run.cause or {}).get("level", 0))
+
+
+def _with_small_elders(runs: Sequence[Any], batch: Sequence[Any]) -> list[Any]:
+    """Some runs, and those before them that are not much larger together, where every step reads all runs.
+
+    That is so where partial results have no event time: there are as few rows as there are groups, so the runs'
+    sizes must not grow with the number of steps. Elsewhere steps read what is at their times.
+    """
+    chosen, rows = list(batch), sum(row.rows for row in batch)
+    elders = [row for row in runs if row.position < batch[0].first_position]
+    while elders and elders[-1].event_min is None and batch[0].event_min is None:
+        more = elders[-1].rows
+        if more > max(_RATIO * rows, _SMALL_ROWS - rows):
+            break
+        chosen.insert(0, elders.pop())
+        rows += more
+    return chosen
 
 
 Cluster = list[tuple[int, LoggedSegment]]

@@ -257,6 +257,7 @@ def delete_stream(connection: sa.Connection, stream_id: int, now: int) -> None:
     gc.release_files(connection, [*own.scalars(), *staging.files_of_stream(connection, stream_id)], now)
     for table in (
         tables.segments,
+        tables.states,
         tables.overlay,
         tables.trimmed,
         tables.runs,

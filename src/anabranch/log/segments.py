@@ -46,6 +46,8 @@ class SegmentLayout:
     most_rows: int = MOST_ROWS
     row_group: int = MOST_ROWS
     threads: int = 1
+    spread: tuple[str, ...] = ()  # the keys by whose hash segments are found, if they are
+    cut_parts: bool = True  # whether many rows are cut by that hash
 
 
 def numbered(table: pa.Table, first: int) -> pa.Table:

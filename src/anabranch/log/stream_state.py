@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from anabranch.log import buckets, tables
+from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import StreamSpec
 
 
@@ -72,3 +73,16 @@ def state_from(row: Any) -> StreamState:
         role=row.role,
         first_revision=row.first_revision,
     )
+
+
+def require_same(new: StreamSpec, old: StreamSpec) -> None:
+    """Refuse a declaration that is not the one that a stream has."""
+    said = new.differences(old)
+    if said:
+        raise AnabranchError(
+            "STREAM_EXISTS",
+            place=f"stream {new.name!r}",
+            need="the declaration that it has",
+            got="; ".join(said),
+            next_step="Choose another name, or drop the stream first.",
+        )

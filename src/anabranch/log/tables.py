@@ -1,8 +1,7 @@
 """The catalog's tables, the same on SQLite and PostgreSQL.
 
-Alembic brings a catalog to this shape (`migrations/`); a test compares the two. Times are
-microseconds. Every table that a hot path reads has an index that keeps the read independent of the
-length of the history.
+Alembic brings a catalog to this shape (`migrations/`); a test compares the two. Times are microseconds. Every table
+that a hot path reads has an index that keeps the read independent of the length of the history.
 """
 
 from __future__ import annotations
@@ -324,6 +323,17 @@ stores = Table(
     Column("definition", JSON, nullable=False),
     Column("bucket", BigInteger),  # the last one it has taken in
     sqlite_autoincrement=True,
+)
+
+states = Table(  # what streams amount to up to positions, beside their logs, for whoever reads them again
+    "states",
+    metadata,
+    Column("id", _Serial, primary_key=True),
+    _stream_id(),
+    Column("hashed", JSON, nullable=False),  # the expressions whose hash tells in which segment a row is
+    Column("bucket", BigInteger, nullable=False),  # all rows up to it are in
+    Column("position", BigInteger, nullable=False),
+    Column("segments", JSON, nullable=False),  # their numbers: found without a look at those of the log
 )
 
 queries = Table(

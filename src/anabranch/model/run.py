@@ -53,11 +53,12 @@ class ChangeType(StrEnum):
 
 
 class Role(StrEnum):
-    """What a segment holds: the rows of its run, or rows refused by it, or ignored, and kept beside the stream."""
+    """What a segment holds: the rows of its run, or rows refused by it, or ignored; or what the stream amounts to."""
 
     ROWS = "rows"
     QUARANTINE = "quarantine"
     IGNORED = "ignored"
+    STATE = "state"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ def upgrade() -> None:
     op.create_index(
         "segments_of_many", "segments", ["stream_id", "last_position"], sqlite_where=of_many, postgresql_where=of_many
     )
+    _make_states()
 
     op.add_column("warehouse", sa.Column("fork_order", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("warehouse", sa.Column("parent_bucket", sa.BigInteger(), nullable=True))
@@ -124,3 +125,19 @@ def _stage_runs() -> None:
     )
     op.create_index("staged_runs_by_stime", "staged_runs", ["stream_id", "stime"], unique=False)
     op.create_index("staged_runs_by_intent", "staged_runs", ["intent_id"], unique=False)
+
+
+def _make_states() -> None:
+    """What streams amount to, beside their logs."""
+    serial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    op.create_table(
+        "states",
+        sa.Column("id", serial, nullable=False),
+        sa.Column("stream_id", serial, nullable=False),
+        sa.Column("hashed", sa.JSON(), nullable=False),
+        sa.Column("bucket", sa.BigInteger(), nullable=False),
+        sa.Column("position", sa.BigInteger(), nullable=False),
+        sa.Column("segments", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(["stream_id"], ["streams.id"]),
+        sa.PrimaryKeyConstraint("id"),
+    )
