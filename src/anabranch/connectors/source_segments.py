@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from anabranch.log.reading import ReadPlan
+from anabranch.log.zeros import unsigned
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, LoggedSegment
 from anabranch.model.schema import INSTANT
@@ -81,6 +82,7 @@ def read_part(part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         chosen = _chosen(part, table)
         row += table.num_rows
         rows = pa.table(made) if chosen is None else pa.table(made).filter(chosen)
+        rows = unsigned(rows) if part.reference else rows
         yield from rows.combine_chunks().to_batches()
 
 

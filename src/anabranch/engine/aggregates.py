@@ -47,6 +47,8 @@ class Lowered:
     sets: list[str] = field(default_factory=list)  # SQL of each set's item, over the arguments
     gathered: list[tuple[str, str]] = field(default_factory=list)  # columns made from items, per group
     finals: dict[str, str] = field(default_factory=dict)  # SQL of each call's result
+    overflowing: set[str] = field(default_factory=set)  # calls whose result may be too large for its type
+    wide: bool = True  # whether decimals of any length add up; not so in what older versions have stored
 
     @property
     def used(self) -> list[int]:
@@ -60,7 +62,8 @@ class Lowered:
         gathered = [(name, sql) for name, sql in self.gathered if name in words]
         words |= _words(sql for _, sql in gathered) | {ROWS}
         words |= _words(m.reduce for m in self.measures if m.name in words)
-        return Lowered([m for m in self.measures if m.name in words], self.sets, gathered, finals)
+        kept = [m for m in self.measures if m.name in words]
+        return Lowered(kept, self.sets, gathered, finals, self.overflowing & finals.keys())
 
     def measure(self, partial: str, reduce: str = "SUM", set: int = 0) -> str:
         """The column of a measure; one that is there already is shared."""
@@ -100,10 +103,14 @@ class Argument:
     text: str
 
 
-def lower(calls: Sequence[Call], arguments: Mapping[str, Sequence[Argument]], ties: str) -> Lowered:
+def lower(
+    calls: Sequence[Call], arguments: Mapping[str, Sequence[Argument]], ties: str, *, wide: bool = True
+) -> Lowered:
     """Lower all calls of an aggregate. `ties` is the column that orders rows for first and last."""
-    lowered = Lowered([Measure(ROWS, 0, "SUM(_weight)", f"SUM({ROWS})")])
+    lowered = Lowered([Measure(ROWS, 0, "SUM(_weight)", f"SUM({ROWS})")], wide=wide)
     for call in calls:
+        if call.function in ("sum", "avg") and isinstance(arguments[call.name][0].type, T.LongType | T.DecimalType):
+            lowered.overflowing.add(call.name)
         lowered.finals[call.name] = _LOWERINGS[call.function](lowered, call, arguments[call.name], ties)
     return lowered
 
@@ -158,6 +165,11 @@ def _whole_sum(lowered: Lowered, call: Call, x: Argument) -> str:
         return f"(CAST({top} AS DECIMAL(20, 0)) * 4294967296BD + CAST({bottom} AS DECIMAL(20, 0)))"
     if isinstance(x.type, T.DecimalType):
         kept = _decimal(38, x.type.scale)
+        if lowered.wide and x.type.precision > exact.PLAIN_DIGITS:
+            above, below = exact.parts(x.column, x.type.scale)
+            whole = lowered.measure(f"CAST(SUM({_signed(above)}) AS {_decimal(38, 0)})")
+            rest = lowered.measure(f"CAST(SUM({_signed(below)}) AS {kept})")
+            return f"CAST({exact.DECIMAL}({whole}, {rest}) AS {kept})"
         return lowered.measure(f"CAST(SUM({_signed(x.column)}) AS {kept})")
     raise _wrong_type(call, x, "numbers")
 

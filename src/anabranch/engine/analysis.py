@@ -72,8 +72,19 @@ class Analysis:
         if key not in self.live.recipes.aggregates:
             rows = rows_below(box, lambda leaf: self.empty(leaves, leaf))
             made = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema)
+            if not self._as_stored(box, made):
+                made = recipe(rows, box.keys, box.calls, lambda sql: leaves.frame(sql).schema, wide=False)
             self.live.recipes.aggregates[key] = replace(made, columnar=self._columnar(box, made))
         return self.live.recipes.aggregates[key]
+
+    def _as_stored(self, box: Partials, made: Recipe) -> bool:
+        """Whether partial results that are there already have the measures that would be made now.
+
+        Those of format 4 and before have one for the sum of a long decimal, which fails where it gets too large.
+        """
+        stored = [store.stored.stream_id for store in self.live.stores.values() if store.box == box]
+        measures = {measure.name for measure in made.lowered.measures}
+        return all(measures <= set(self.live.state(number).spec.schema.names) for number in stored)
 
     def _columnar(self, box: Partials, made: Recipe) -> tuple[Pipeline, ...] | str:
         try:

@@ -17,7 +17,7 @@ from anabranch.diagram.boxes.partials import Consolidate, Partials
 from anabranch.diagram.progress import progress_into
 from anabranch.engine.aggregates import Lowered
 from anabranch.engine.groups import Recipe, finished, merged, partial, prepared, windowed
-from anabranch.engine.guard import NO_GUARD, Guard
+from anabranch.engine.guard import FAILED, NO_GUARD, Guard
 from anabranch.engine.relation import Relation, listed, nulls
 from anabranch.engine.resets import counting
 from anabranch.engine.rows import lower_linear
@@ -97,10 +97,10 @@ class Answers:
         alone = not ends and not keys
         if alone:
             rows = self._with_nothing(rows)
-        groups = finished(merged(rows, lowered, by), lowered, by, box.calls, empty=alone)
         below = box.input
         meant = {key.name: str(key.expression) for key in below.keys} | {call.name: str(call) for call in below.calls}
         said = {name: meant[inner] for name, inner in (*box.keys, *box.calls)}
+        groups = finished(merged(rows, lowered, by), lowered, by, box.calls, self.guard, said, empty=alone)
         return self._identified(groups, box.window, keys, said)
 
     def _changed(self, rows: Relation, fresh: Relation, box: Consolidate, together: bool) -> Relation:
@@ -147,7 +147,8 @@ class Answers:
             groups = merged(self._with_nothing(groups), made_of.lowered, by)
         results = [(call.name, call.name) for call in box.calls]
         said = {key.name: str(key.expression) for key in box.keys} | {call.name: str(call) for call in box.calls}
-        return self._identified(finished(groups, made_of.lowered, by, results, empty=alone), box.window, keys, said)
+        found = finished(groups, made_of.lowered, by, results, self.guard, said, empty=alone)
+        return self._identified(found, box.window, keys, said)
 
     def _versioned(self, rows: Relation, also: Sequence[str] = ()) -> Relation:
         """Each partial result once for every version in which it counts."""
@@ -199,6 +200,7 @@ class Answers:
         kept = [name for name in rows.carried if name not in ("_open", "_close")]
         ends = () if window is None else ("_open", "_close")
         sql = f"SELECT {', '.join([*kept, *extra])} FROM {rows.source}"
-        shown = tuple(name for name in kept if name != "_version")
-        made = Relation(sql, ("_version", "_id", "_event_time", *ends, *shown))
+        carried = [name for name in ("_version", FAILED) if name in kept]
+        shown = tuple(name for name in kept if name not in carried)
+        made = Relation(sql, (*carried, "_id", "_event_time", *ends, *shown))
         return self.guard.begin(made, {"_close": "cq_close(*)", **said})

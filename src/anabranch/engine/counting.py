@@ -10,9 +10,10 @@ from anabranch.diagram.reach import BEGINNING, END, EVERYTHING, Interval, join
 from anabranch.engine import counts
 from anabranch.engine.analysis import Analysis
 from anabranch.engine.groups import Recipe
+from anabranch.engine.guard import FAILED, QUOTED
 from anabranch.engine.ignored import ignored_before
 from anabranch.engine.kernel import Feed
-from anabranch.engine.relation import Leaves, Relation
+from anabranch.engine.relation import Leaves, Relation, listed
 from anabranch.engine.reread import Rereading, at_times, good
 from anabranch.log.reading import ReadPlan, ReadRange
 
@@ -49,9 +50,16 @@ class Counting(Rereading):
         rows = self._arguments(leaves, self._there(leaves, times))
         rows = counts.of_groups(self.box, good(rows) if self.guard.aside else rows, anchored)
         versions = counts.at_moments(rows, self.moments)
-        results = counts.windows(self.box, versions, self._recipe(leaves), [m.progress for m in self.moments])
+        reached = [moment.progress for moment in self.moments]
+        results = counts.windows(self.box, versions, self._recipe(leaves), reached, self.guard)
         made = counts.differences(self.box, results, self.moments)
         return self.guard.begin(made), failing
+
+    def failed(self, answer: Relation) -> Relation:
+        """Windows are set aside in the bucket in which they come to fail, not whenever they are computed again."""
+        by = listed([QUOTED, FAILED, "_bucket"])
+        net = f"SELECT {by} FROM {answer.source} WHERE {FAILED} IS NOT NULL GROUP BY {by} HAVING SUM(_weight) > 0"
+        return Relation(net, (QUOTED, FAILED, "_bucket"))
 
     def _there(self, leaves: Leaves, times: tuple[Interval, ...]) -> Relation:
         """The rows that count at some event times: not those that are, or were, beyond the history bound."""

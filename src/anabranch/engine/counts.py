@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from anabranch.diagram.boxes.counts import PLACE_COLUMNS, Counts, RowWindow
 from anabranch.engine.groups import Recipe, finished, partial, prepared
-from anabranch.engine.guard import NO_GUARD, Guard
+from anabranch.engine.guard import FAILED, NO_GUARD, Guard
 from anabranch.engine.moment import Moment
 from anabranch.engine.netting import present
 from anabranch.engine.relation import Relation, listed, nulls, quoted
@@ -74,7 +74,9 @@ def at_moments(rows: Relation, moments: Sequence[Moment]) -> Relation:
     return Relation(sql, (*rows.names, "_version"))
 
 
-def windows(box: Counts, rows: Relation, recipe: Recipe, progress: Sequence[int | None]) -> Relation:
+def windows(
+    box: Counts, rows: Relation, recipe: Recipe, progress: Sequence[int | None], guard: Guard = NO_GUARD
+) -> Relation:
     """The results of the windows that are full, and that progress has reached, in every version."""
     keys = [key.name for key in box.keys]
     values = [name for name in rows.names if name.startswith("_x")]
@@ -96,7 +98,8 @@ def windows(box: Counts, rows: Relation, recipe: Recipe, progress: Sequence[int 
     closed = f"SELECT * FROM ({whole}) WHERE _size = {box.window.size} AND UNIX_MICROS(_close) <= {reached}"
     by = ["_version", *PLACE_COLUMNS]
     made = partial(Relation(closed, (*keys, *values)), recipe.lowered, by, keys)
-    return finished(made, recipe.lowered, [*by, *keys], [(call.name, call.name) for call in box.calls])
+    results = [(call.name, call.name) for call in box.calls]
+    return finished(made, recipe.lowered, [*by, *keys], results, guard, {call.name: str(call) for call in box.calls})
 
 
 def _numbers(window: RowWindow) -> str:
@@ -119,8 +122,10 @@ def differences(box: Counts, results: Relation, moments: Sequence[Moment]) -> Re
     listing = f"INLINE(ELEMENT_AT(ARRAY({', '.join(items)}), _version + 1))"
     keys = [key.name for key in box.keys]
     of = f"XXHASH64({listed([*keys, '_number'])}, {nulls(keys)}) AS _of"
-    sql = f"SELECT _close AS _event_time, {of}, {listed(box.columns)}, {listing} FROM {results.source}"
-    return Relation(sql, ("_event_time", "_of", "_bucket", "_weight"), box.columns)
+    failed = [FAILED] if FAILED in results.carried else []
+    chosen = listed([*box.columns, *failed])
+    sql = f"SELECT _close AS _event_time, {of}, {chosen}, {listing} FROM {results.source}"
+    return Relation(sql, ("_event_time", "_of", "_bucket", "_weight", *failed), box.columns)
 
 
 def untouched(box: Counts, rows: Relation, recipe: Recipe) -> Relation:

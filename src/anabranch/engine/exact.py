@@ -1,18 +1,23 @@
-"""Exact sums of doubles inside Spark: one answer, whatever the order of adding.
+"""Exact sums of doubles and of long decimals inside Spark: one answer, whatever the order of adding.
 
 A finite double is an integer times a power of two. Its exponent is rounded down to a multiple of eight, its
 *block*, and within a block the integers, below 2^62 in size, add up exactly as two halves of 31 bits. A
 partial sum is the blocks that occur with their two sums of halves; partials add, and subtract, by block.
 Only the final step rounds, once. Variances keep the squares the same way, in decimals.
 
-The SQL here takes doubles apart; the Arrow functions put the sums together. They see one list per
-group, never a row of the input.
+A decimal of more than 28 digits is summed in two parts, its digits above the last 28 and the last 28: so the sums of
+ten billion values fit into the 38 digits that there are, and no partial sum fails. Only the sum itself may have too
+many digits.
+
+The SQL here takes numbers apart; the Arrow functions put the sums together. They see one list per
+group, or two numbers, never a row of the input.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -25,6 +30,11 @@ HALF = 31
 
 # The names under which a session knows the functions that finish a sum.
 SUM, VARIANCE = "anabranch_exact_sum", "anabranch_exact_variance"
+DECIMAL = "anabranch_exact_decimal"
+
+# The digits of a decimal that add up for ten billion rows.
+PLAIN_DIGITS = 28
+_WIDE = Context(prec=80)
 
 
 def block(x: str) -> str:
@@ -51,8 +61,18 @@ def low(whole: str) -> str:
     return f"({whole} & {(1 << HALF) - 1})"
 
 
+def parts(x: str, scale: int) -> tuple[str, str]:
+    """A long decimal's digits above the last 28, as a whole number, and the last 28, as a decimal of its scale."""
+    above = PLAIN_DIGITS - scale
+    one = f"1{'0' * above}" if above >= 0 else f"0.{'0' * (-above - 1)}1"
+    kind = f"DECIMAL({above + 1}, 0)" if above >= 0 else f"DECIMAL({-above}, {-above})"
+    unit = f"CAST({one} AS {kind})"
+    return f"CAST(({x} DIV {unit}) AS DECIMAL(19, 0))", f"({x} % {unit})"
+
+
 def register(spark: SparkSession) -> None:
     """Make the finishing functions known to a session."""
+    spark.udf.register(DECIMAL, arrow_udf(decimals, "string"))
     spark.udf.register(SUM, arrow_udf(sums, "double"))
     spark.udf.register(VARIANCE, arrow_udf(variances, "double"))
 
@@ -109,6 +129,20 @@ def variances(blocks: pa.Array, counts: pa.Array, below: pa.Array) -> pa.Array:
         first = _total(parts, begin, end)
         found.append(_as_float((second - first * first / count) / (count - less)))
     return pa.array(found, pa.float64())
+
+
+def decimals(above: pa.Array, below: pa.Array) -> pa.Array:
+    """Sums of the two parts of long decimals, in all their digits, as texts."""
+    shift = PLAIN_DIGITS - below.type.scale
+    texts = []
+    for high, low in zip(above.to_pylist(), below.to_pylist(), strict=True):
+        known = high is not None and low is not None
+        texts.append(format(decimal_sum(high, low, shift), "f") if known else None)
+    return pa.array(texts, pa.string())
+
+
+def decimal_sum(high: Decimal, low: Decimal, shift: int) -> Decimal:
+    return _WIDE.add(_WIDE.scaleb(high, shift), low)
 
 
 def _as_float(value: Fraction) -> float:

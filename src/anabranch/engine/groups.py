@@ -100,6 +100,7 @@ def recipe(
     schema_of: Callable[[str], T.StructType],
     *,
     tied: bool = False,
+    wide: bool = True,
 ) -> Recipe:
     """Let Spark say the types of all arguments, and lower the calls accordingly."""
     _, of_call = _arguments(calls)
@@ -116,7 +117,7 @@ def recipe(
             kind = schema_of(f"SELECT ({constant.text}) AS c")["c"].dataType
             found[call.name].append(Argument("", kind, constant.text))
     types = {name: kind.simpleString() for name, kind in made.items()}
-    return Recipe(lower(calls, found, "_ties"), ties, types)
+    return Recipe(lower(calls, found, "_ties", wide=wide), ties, types)
 
 
 def partial(rows: Relation, lowered: Lowered, by: Sequence[str], keys: Sequence[str]) -> Relation:
@@ -154,18 +155,32 @@ def merged(partials: Relation, lowered: Lowered, by: Sequence[str], also: Sequen
 
 
 def finished(
-    partials: Relation, lowered: Lowered, by: Sequence[str], results: Sequence[tuple[str, str]], *, empty: bool = False
+    partials: Relation,
+    lowered: Lowered,
+    by: Sequence[str],
+    results: Sequence[tuple[str, str]],
+    guard: Guard = NO_GUARD,
+    called: Mapping[str, str] | None = None,
+    *,
+    empty: bool = False,
 ) -> Relation:
     """Results from merged partial results: `results` names them, and the calls that they are of.
 
     A group of which no row remains has no result, unless `empty` asks for it; negative counts are held, never said.
+    Under a guard a result that is too large for its type is null; where groups are to be set aside, they carry which
+    of their results was the first such one, as it is `called`.
     """
     if lowered.gathered or lowered.sets:
         partials = _gathered(partials, lowered, by)
     where = "" if empty else f" WHERE {ROWS} > 0"
-    finals = [f"{lowered.finals[call]} AS {quoted(name)}" for name, call in results]
-    sql = f"SELECT {', '.join([*map(quoted, by), *finals])} FROM {partials.source}{where}"
-    return Relation(sql, (*by, *(name for name, _ in results)))
+    finals = {name: lowered.finals[call] for name, call in results}
+    large = {name: finals[name] for name, call in results if call in lowered.overflowing}
+    made = [f"{guard.result(sql) if name in large else sql} AS {quoted(name)}" for name, sql in finals.items()]
+    names = [*by, *finals]
+    if guard.aside and large:
+        made.append(f"{guard.first_failing(large.values(), [(called or {}).get(n, n) for n in large])} AS {FAILED}")
+        names.append(FAILED)
+    return Relation(f"SELECT {', '.join([*map(quoted, by), *made])} FROM {partials.source}{where}", tuple(names))
 
 
 def _gathered(partials: Relation, lowered: Lowered, by: Sequence[str]) -> Relation:

@@ -9,7 +9,7 @@ more, so a step runs unguarded first and guarded only if that failed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.diagram.expression import literal
@@ -52,6 +52,10 @@ class Guard:
         skip = f"{FAILED} IS NOT NULL OR " if self.aside else ""
         return f"CASE WHEN {skip}{fails(text)} THEN NULL ELSE ({text}) END"
 
+    def result(self, text: str) -> str:
+        """A result of a group, null where it cannot be computed; its group may be set aside for another one."""
+        return f"CASE WHEN {fails(text)} THEN NULL ELSE ({text}) END" if self.on else text
+
     def note(self, below: Relation, texts: Sequence[str]) -> Relation:
         """Remember the first expression that fails on a row, where rows are to be set aside."""
         if not self.aside or not texts:
@@ -60,9 +64,11 @@ class Guard:
         failed = f"COALESCE({FAILED}, {self.first_failing(texts)}) AS {FAILED}"
         return replace(below, sql=f"SELECT {listed(kept)}, {failed} FROM {below.source}")
 
-    def first_failing(self, texts: Sequence[str]) -> str:
-        """The first of some expressions that fails."""
-        cases = " ".join(f"WHEN {fails(text)} THEN {literal(text)}" for text in texts)
+    def first_failing(self, texts: Iterable[str], called: Sequence[str] | None = None) -> str:
+        """The first of some expressions that fails, as it is written, or as it is called."""
+        texts = list(texts)
+        names = texts if called is None else called
+        cases = " ".join(f"WHEN {fails(t)} THEN {literal(name)}" for t, name in zip(texts, names, strict=True))
         return f"CASE {cases} END" if cases else "CAST(NULL AS STRING)"
 
     def keeps_pair(self, text: str) -> str:
@@ -84,6 +90,9 @@ class Guard:
         shown = {name: name for name in below.columns} if said is None else said
         fields = ", ".join(f"{literal(n)}, {quoted(c)}" for c, n in shown.items() if c in below.names)
         row = f"TO_JSON(NAMED_STRUCT({fields})) AS {QUOTED}" if fields else f"'{{}}' AS {QUOTED}"
+        if FAILED in below.carried:  # results, some of which could not be computed
+            sql = f"SELECT {listed(below.names)}, {row} FROM {below.source}"
+            return replace(below, sql=sql, carried=(*below.carried, QUOTED))
         sql = f"SELECT {listed(below.names)}, {row}, CAST(NULL AS STRING) AS {FAILED} FROM {below.source}"
         return replace(below, sql=sql, carried=(*below.carried, QUOTED, FAILED))
 

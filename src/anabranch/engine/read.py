@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from anabranch.diagram.expression import literal
 from anabranch.engine.paths import PATH_OF_ROW, literal_path
 from anabranch.engine.relation import quoted
+from anabranch.engine.zeros import without_signs
 from anabranch.log.intake import ABSURD_EVENT_TIME, NO_EVENT_TIME
 from anabranch.log.reading import ReadPlan
 from anabranch.log.rewrite import CARRIED
@@ -231,7 +232,8 @@ def scan_files(
 
 def _scan_references(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSegment]) -> DataFrame:
     first = group[0].segment
-    return scan_files(spark, spec, first.format, first.options, [s.segment.path for s in group])
+    frame = scan_files(spark, spec, first.format, first.options, [s.segment.path for s in group])
+    return without_signs(frame, spark_schema(spec.schema))
 
 
 def _referenced(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSegment], log_columns: bool) -> DataFrame:

@@ -16,7 +16,9 @@ from anabranch.engine.changes import OF_GROUP
 from anabranch.engine.guard import FAILED
 from anabranch.engine.kept import Shelf
 from anabranch.engine.live import Live, LiveQuery
-from anabranch.engine.relation import Leaves, Relation, listed
+from anabranch.engine.read import spark_schema
+from anabranch.engine.relation import Leaves, Relation, listed, quoted
+from anabranch.engine.zeros import unsigned
 from anabranch.log.log import Log
 from anabranch.model.run import Segment
 
@@ -44,7 +46,10 @@ def recomputed(
 
     answer = Answers([version], kept, shelf.recipe, query.guard).lower(query.plan)
     where = f" WHERE {FAILED} IS NULL" if query.guard.aside else ""
-    return replace(answer, sql=f"SELECT * FROM {answer.source}{where}")
+    kinds = {f.name: f.dataType for f in spark_schema(live.state(query.stored.stream_id).spec.schema)}
+    columns = [f"{unsigned(quoted(n), kinds[n])} AS {quoted(n)}" if n in kinds else quoted(n) for n in answer.columns]
+    chosen = ", ".join([*map(quoted, answer.carried), *columns])
+    return replace(answer, sql=f"SELECT {chosen} FROM {answer.source}{where}")
 
 
 def closed_times(query: LiveQuery, version: Version, times: Sequence[Interval] = EVERYTHING) -> tuple[Interval, ...]:

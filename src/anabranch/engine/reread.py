@@ -126,11 +126,15 @@ class Rereading(ABC):
         answer = lower(self.query.plan)
         kinds = spark_schema(self.step.log.stream_by_id(self.query.stored.stream_id).spec.schema)
         if self.guard.aside:
-            failing = [*failing, answer]
+            failing = [*failing, self.failed(answer)]
             answer = good(answer)
         changes = settled(answer, self.query.columns, kinds)
         said = leaves.frame((insertions(changes) if self.query.limits.ignore else changes).sql)
         return said, [leaves.frame(failed_rows(relation)) for relation in failing]
+
+    def failed(self, answer: Relation) -> Relation:
+        """What is set aside of the rows that the boxes above have made, or have failed to make."""
+        return answer
 
     def new(self, leaves: Leaves, part: Box) -> Relation:
         """The new rows of an input."""

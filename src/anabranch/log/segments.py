@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from anabranch.log.parquet_facts import int_range, key_range, time_range
 from anabranch.log.storage import no_space_is_an_error, sync_directory, sync_file
+from anabranch.log.zeros import unsigned
 from anabranch.model.run import Role, Segment
 
 SPAN_US = 3_600_000_000
@@ -57,7 +58,7 @@ def numbered(table: pa.Table, first: int) -> pa.Table:
 
 def write_segments(layout: SegmentLayout, table: pa.Table, role: Role = Role.ROWS) -> list[Segment]:
     """Write a table as synced segments. On an error, no file is left."""
-    pieces = cut(table, layout)
+    pieces = cut(unsigned(table), layout)
     if not pieces:
         return []
     written: list[Segment] = []

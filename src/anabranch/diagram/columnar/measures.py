@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sqlglot import expressions as exp
 
+from anabranch.diagram.columnar import expressions
 from anabranch.diagram.columnar.expressions import Node, Rule, Translator, made, require
 from anabranch.diagram.columnar.kinds import BIGINT, MOST_DIGITS, Kind, Typed
 
@@ -27,6 +28,20 @@ def _sum(of: Translator, node: Node) -> Typed:
     return made(f"CASE WHEN ABS({total}) > {limit} THEN ERROR('size') ELSE {total} END", kind, [part], fails=True)
 
 
+def _divided(of: Translator, node: Node) -> Typed:
+    """Of decimals: by a power of ten, where the parts of a long one are summed."""
+    parts = of.operands(node, "this", "expression")
+    one, unit = (part.kind for part in parts)
+    if one is None or unit is None or not one.decimal:
+        return expressions.RULES[type(node)](of, node)
+    require(unit.decimal and not unit.scale, node)
+    if isinstance(node, exp.IntDiv):
+        whole = " // ".join(f"CAST({sql} AS HUGEINT)" for sql in (f"TRUNC({parts[0].sql})", parts[1].sql))
+        return made(f"CAST(({whole}) AS BIGINT)", BIGINT, parts, fails=True)
+    kind = Kind("decimal", min(one.precision - one.scale, unit.precision) + one.scale, one.scale)
+    return made(f"CAST(({parts[0].sql} % {parts[1].sql}) AS {kind})", kind, parts, fails=True)
+
+
 def _extreme(of: Translator, node: Node) -> Typed:
     (part,) = of.operands(node, "this")
     require(part.kind is not None, node)
@@ -42,6 +57,7 @@ def _logarithm(of: Translator, node: Node) -> Typed:
 
 RULES: Mapping[type[Node], Rule] = {
     exp.Sum: _sum,
+    **dict.fromkeys((exp.IntDiv, exp.Mod), _divided),
     **dict.fromkeys((exp.Min, exp.Max), _extreme),
     exp.Log: _logarithm,  # here alone: as a value its last digit may differ
 }

@@ -78,7 +78,10 @@ def read_as(name: str, kind: Kind) -> str:
     """A column of a segment as expressions see it."""
     # An instant has no zone in DuckDB's hands: with one it would ask which.
     value = f"MAKE_TIMESTAMP(EPOCH_US({quoted(name)}))" if kind.name == "timestamp" else quoted(name)
-    return f"CAST({value} AS {kind}) AS {quoted(name)}"
+    value = f"CAST({value} AS {kind})"
+    if kind.floating:  # in files of others zero may have a sign
+        value = f"CASE WHEN {value} = 0 THEN CAST(0 AS {kind}) ELSE {value} END"
+    return f"{value} AS {quoted(name)}"
 
 
 def _place(logged: LoggedSegment, root: Path) -> str:

@@ -16,6 +16,7 @@ from anabranch.engine.columnar.difference import RESULTS
 from anabranch.engine.columnar.linear import INSTANT
 from anabranch.engine.columnar.saying import SayJob, computed
 from anabranch.engine.columnar.shares import Share
+from anabranch.log.zeros import unsigned
 
 OPEN = "_open"  # whether a result's window has not closed yet
 _ROWS_A_BATCH = 64_000
@@ -34,7 +35,7 @@ class ReadTask:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 found = computed(self.job, self.shares[number], self._chosen())
-                yield from found.cast(self.schema).to_batches(_ROWS_A_BATCH)
+                yield from unsigned(found.cast(self.schema)).to_batches(_ROWS_A_BATCH)
 
     def _chosen(self) -> str:
         made = [quoted(name) for name in self.schema.names if name != OPEN]
