@@ -113,7 +113,7 @@ def nothing_settled(patch: pytest.MonkeyPatch) -> None:
 
 ABLATIONS = (
     without(resets_ignored, MOST, "the table"),
-    without(old_rows_not_paired, BESIDE, "the table"),
+    without(old_rows_not_paired, BESIDE, "the table", "the changes"),
     without(partners_forgotten, BESIDE, "the table"),
     without(anchors_miscounted, WINDOWS, "the table"),
     without(nothing_settled, BESIDE, "nothing taken away and given again"),

@@ -20,6 +20,7 @@ from anabranch.diagram.columnar.kinds import Kind, NotProven, Typed
 from anabranch.engine.columnar.portions import read_as
 from anabranch.engine.columnar.task import connection
 from anabranch.engine.guard import SETTINGS, fails
+from anabranch.log.zeros import unsigned
 from anabranch.model.schema import Schema
 from tests.engine.test_kernels import done, sayings
 from tests.laws.expressions import DDL, Expressions, admissible_rows, rows
@@ -41,7 +42,7 @@ class Contest:
     """Both engines over the same rows, one file of them."""
 
     def __init__(self, spark: SparkSession, path: Path, table: pa.Table) -> None:
-        pq.write_table(table.append_column("row", pa.array(range(table.num_rows))), path)
+        pq.write_table(unsigned(table).append_column("row", pa.array(range(table.num_rows))), path)  # as a log has it
         self.spark, self.path, self.count = spark, path, table.num_rows
         self.seen = {"expressions": 0, "not proven": 0, "values": 0, "errors in both": 0, "left to Spark": 0}
 
