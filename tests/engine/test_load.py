@@ -33,20 +33,23 @@ def files(tmp_path: Path) -> Path:
 def parquet(path: Path, *users: int, ts: Any = None, **options: Any) -> Path:
     times = ts if ts is not None else pa.array([START_US + u * 1_000_000 for u in users], pa.timestamp("us", "UTC"))
     table = pa.table(
-        {"extra": ["x"] * len(users), "ts": times, "user": pa.array(users, pa.int32()), "campaign": ["a"] * len(users)}
+        {"_bucket": [9] * len(users), "ts": times, "user": pa.array(users, pa.int32()), "campaign": ["a"] * len(users)}
     )
     pq.write_table(table, path, **options)
     return path
 
 
 def jsonl(path: Path, *users: int) -> Path:
-    lines = [json.dumps({"ts": f"2026-01-01T00:00:{u:02}Z", "user": u, "campaign": "j", "more": 1}) for u in users]
+    lines = [
+        json.dumps({"ts": f"2026-01-01T00:00:{u:02}Z", "user": u, "campaign": "j", "_stability": "stable"})
+        for u in users
+    ]
     path.write_text("\n".join(lines))
     return path
 
 
 def csv(path: Path, *users: int) -> Path:
-    path.write_text("user,more,ts,campaign\n" + "".join(f'{u},1,2026-01-01T00:00:{u:02}Z,"c, d"\n' for u in users))
+    path.write_text("user,_ordinal,ts,campaign\n" + "".join(f'{u},1,2026-01-01T00:00:{u:02}Z,"c, d"\n' for u in users))
     return path
 
 

@@ -3,6 +3,9 @@
 A run is known by the path of its file, since that is what the log refers to. So a file that was loaded before
 is not loaded again, whoever loaded it and however often the follower was restarted. A file that cannot be loaded
 is tried again when it has changed.
+
+Of what a directory sink has written, each bucket is a sub-directory: these are taken in their order, none before those
+that come before it, and are no sources.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anabranch.api.stream import Stream
+from anabranch.log.references import in_order, unit_of
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunHeader, RunId
 
@@ -45,7 +49,17 @@ class File:
     def source(self) -> str | None:
         """The sub-directory that the file is in, at the top."""
         first, _, rest = self.name.partition("/")
-        return first if rest else None
+        return first if rest and not unit_of(first) else None
+
+    @property
+    def feed(self) -> str | None:
+        """The directory of the sink that wrote the file; None of others."""
+        return str(self.path.parent.parent) if unit_of(self.path.parent.name) else None
+
+    @property
+    def turn(self) -> tuple[str, int, str]:
+        """When it is taken: older files first, and those of a sink in its order."""
+        return (self.feed or "", 0 if self.feed else self.mark[0], in_order(self.name))
 
     def ends_whole(self) -> bool:
         """Whether its last line is complete, if it has lines: somebody may still be writing one that is not."""
@@ -77,13 +91,14 @@ class Directory:
 
     def waiting(self, now: int, quiet: int) -> list[File]:
         """The files to be loaded, oldest first: those that stayed as they are for so many microseconds."""
-        found = sorted(self._files(), key=lambda file: (file.mark[0], file.name))
+        found = sorted(self._files(), key=lambda file: file.turn)
         last, self._seen = self._seen, {file.path: file.mark for file in found}
         new = [f for f in found if self._done.get(f.path) != f.mark and f.run_id.entry_point not in self.taken]
         still = [f for f in new if last.get(f.path) == f.mark or now - f.changed_at >= quiet]
         whole = [f for f in still if now - f.changed_at >= LINE_US or f.ends_whole()]
         self.unfinished = [f for f in still if f not in whole]
-        return whole
+        early = {f.feed: f.turn for f in reversed(new) if f.feed is not None and f not in whole}
+        return [f for f in whole if f.feed not in early or f.turn < early[f.feed]]
 
     def changed(self, differs: Callable[[File], bool]) -> list[File]:
         """The files that the last look found changed since they were loaded; each is told once.
@@ -105,7 +120,7 @@ class Directory:
 
     def _files(self) -> Iterator[File]:
         for place, directories, names in os.walk(self.root, followlinks=True):
-            directories[:] = [d for d in directories if not d.startswith((".", "_"))]
+            directories[:] = [d for d in directories if not d.startswith((".", "_")) or unit_of(d)]
             for name in names:
                 if name.startswith((".", "_")) or name.endswith(_UNFINISHED):
                     continue

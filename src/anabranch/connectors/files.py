@@ -4,6 +4,10 @@ Each bucket has a sub-directory of its own, `_bucket=12`; each run of a base str
 `_position=12`. Spark's tasks write it in a hidden place, and one rename puts it there, whole. The rename fails if
 the bucket is there already: the same bucket has the same rows, so there is nothing to do then. A file that is there is
 never changed.
+
+What is written can be loaded into a stream of the same columns, by key or without one, and comes to the same table. So
+text has every microsecond, null and blank, and of a bucket, what goes comes before what comes in: of a key whose row
+goes and comes in one bucket, the row that came is the last. Rows of a run stay in their order, which is their meaning.
 """
 
 from __future__ import annotations
@@ -16,13 +20,24 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from anabranch.connectors.targets import Goods
 from anabranch.engine.kernel import SMALL
+from anabranch.log.references import in_order
 from anabranch.log.storage import no_space_is_an_error, plain_path, sync_directory, sync_file
 from anabranch.model.errors import AnabranchError
+from anabranch.model.run import ChangeType
 
-FORMATS = ("parquet", "json", "csv")
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+}  # fmt: skip
+_BLANKS = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_WRITE_OPTIONS: dict[str, dict[str, str]] = {
+    "parquet": {}, "json": {**_TIMES, "ignoreNullFields": "false"}, "csv": {**_TIMES, **_BLANKS, "header": "true"}
+}  # fmt: skip
+FORMATS = tuple(_WRITE_OPTIONS)
+_GOING = (ChangeType.DELETE.value, ChangeType.UPDATE_PREIMAGE.value)
 _MARK = "_anabranch.json"
 _HIDDEN = ".anabranch-"
 
@@ -84,7 +99,7 @@ class FileTarget:
         try:
             self._write(changes, hidden)
             with _answering(self.goods.place, self.root):
-                for made in sorted(hidden.glob(f"{self.goods.unit}=*")):
+                for made in sorted(hidden.glob(f"{self.goods.unit}=*"), key=lambda made: in_order(made.name)):
                     self._put(made)
                 sync_directory(self.root)
         finally:
@@ -95,11 +110,14 @@ class FileTarget:
         about = [] if self.goods.insert_only else ["_change_type", "_ordinal"]
         columns = [*about, *(f"`{field.name}`" for field in self.goods.fields)]
         few = changes.limit(SMALL).count() < SMALL
-        spread = changes.coalesce(1) if few else changes.repartitionByRange(unit, "_ordinal")
-        ordered = spread.sortWithinPartitions(unit, "_ordinal").select(unit, *columns)
-        writer = ordered.write.partitionBy(unit).format(self.format)
+        order = [F.col(unit), F.col("_ordinal")]
+        if unit == "_bucket" and not self.goods.insert_only:
+            order.insert(1, ~F.col("_change_type").isin(*_GOING))
+        spread = changes.coalesce(1) if few else changes.repartitionByRange(*order)
+        ordered = spread.sortWithinPartitions(*order).select(unit, *columns)
+        writer = ordered.write.partitionBy(unit).format(self.format).options(**_WRITE_OPTIONS[self.format])
         with no_space_is_an_error(str(hidden)):
-            (writer.option("header", "true") if self.format == "csv" else writer).save(str(hidden))
+            writer.save(str(hidden))
 
     def _put(self, made: Path) -> None:
         for file in made.iterdir():

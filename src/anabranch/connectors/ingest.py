@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from anabranch.engine.write import check_columns, write_dataframe
+from anabranch.engine.write import check_frame, write_dataframe
 from anabranch.log.log import Log, StreamState
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import RunId
@@ -50,7 +50,7 @@ class Ingests:
         _require_streaming(frame, stream)
         options = {"source": source, "on_bad_rows": on_bad_rows}
         self.log.unit_of_work(stream, **options).abort()  # wrong options are found before there is a row
-        check_columns(frame, stream.spec, time_zone=time_zone)
+        check_frame(frame, stream.spec, time_zone=time_zone)
         place = str(checkpoint or self.log.root / "ingest" / str(stream.id) / name)
         self._require_free(place, stream)
         taker = _Taker(self.log, stream, name, time_zone, options)

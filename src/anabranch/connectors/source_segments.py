@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from anabranch.log.reading import ReadPlan
+from anabranch.log.references import CHANGES, TIMELESS
 from anabranch.log.zeros import unsigned
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, LoggedSegment
 from anabranch.model.schema import INSTANT
+from anabranch.model.stream import CHANGE_TYPE, LEFT_OUT
 
 BATCH_ROWS = 50_000
 
@@ -35,6 +37,11 @@ class Part(InputPartition):  # type: ignore[misc]
     last: int
     event_time: str = ""
     bounds: tuple[int, int] | None = None
+    changes: bool = False  # of a reference: whether its rows have change types
+    timeless: str | None = (
+        None  # of a reference: "only" the deletions by key, which have no event time, or all but them
+    )
+    keyed: bool = False
 
 
 def parts_of(plan: ReadPlan, root: str, first: int, last: int) -> list[Part]:
@@ -67,6 +74,9 @@ def _part(logged: LoggedSegment, plan: ReadPlan, root: str, first: int, last: in
         last=last,
         event_time=plan.spec.event_time,
         bounds=None if bounds is None else (bounds[0], bounds[1]),
+        changes=not segment.reference or bool(segment.options.get(CHANGES)),
+        timeless=segment.options.get(TIMELESS),
+        keyed=bool(plan.spec.key),
     )
 
 
@@ -74,7 +84,9 @@ def read_part(part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of a segment, with these columns; those of the log have a name with an underscore."""
     file = pq.ParquetFile(part.path)
     there = set(file.schema_arrow.names)
-    wanted = [name for name in (*names, "_position", "_ordinal", part.event_time) if name in there]
+    if part.reference:  # what somebody's file says of places in a log is not of this one
+        there -= LEFT_OUT if part.changes else LEFT_OUT | {CHANGE_TYPE}
+    wanted = [name for name in (*names, "_position", "_ordinal", CHANGE_TYPE, part.event_time) if name in there]
     row = 0
     for batch in file.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(wanted))):
         table = pa.Table.from_batches([batch])
@@ -110,14 +122,27 @@ def _column(part: Part, table: pa.Table, name: str, row: int) -> Any:
 
 def _chosen(part: Part, table: pa.Table) -> Any:
     """Which rows are wanted; None if all are."""
-    if part.bounds is not None:
-        times = pc.cast(pc.cast(table[part.event_time], INSTANT), pa.int64())
-        low, high = part.bounds
-        return pc.fill_null(pc.and_(pc.greater_equal(times, low), pc.less_equal(times, high)), False)
+    if part.bounds is not None or part.timeless is not None:
+        return _of_segment(part, table)
     if part.position is None:
         positions = table["_position"]
         return pc.and_(pc.greater_equal(positions, part.first), pc.less_equal(positions, part.last))
     return None
+
+
+def _of_segment(part: Part, table: pa.Table) -> Any:
+    """Which rows of a file belong to a segment of it, and not to another one or to what was set aside."""
+    times = pc.cast(pc.cast(table[part.event_time], INSTANT), pa.int64())
+    chosen = _constant(True, pa.bool_(), table.num_rows)
+    if part.bounds is not None:
+        low, high = part.bounds
+        chosen = pc.fill_null(pc.and_(pc.greater_equal(times, low), pc.less_equal(times, high)), False)
+        if part.changes and part.keyed:
+            deletes = pc.fill_null(pc.equal(table[CHANGE_TYPE], ChangeType.DELETE.value), False)
+            chosen = pc.or_(chosen, pc.and_(deletes, pc.is_null(times)))
+    if part.timeless is not None:
+        chosen = pc.and_(chosen, pc.is_null(times) if part.timeless == "only" else pc.is_valid(times))
+    return chosen
 
 
 def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:

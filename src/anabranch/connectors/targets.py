@@ -19,7 +19,7 @@ from anabranch.model.run import ChangeType
 from anabranch.model.schema import Field
 
 # Whoever looks at what was written must find the same text, whatever people set in their session.
-_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
 @dataclass(frozen=True)

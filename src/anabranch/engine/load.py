@@ -2,8 +2,9 @@
 
 A look at each file (in the driver for a few, in Spark tasks for many) gives its size, the hash of its
 end and, from a Parquet footer, its figures. What a footer does not tell, and everything about text
-files, takes one scan of the event-time and required columns. Then the files are segments like any
-other, only not ours.
+files, takes one scan of the event-time and required columns, and of the change types. Then the files are segments
+like any other, only not ours. Deletions by key, which have no event time, are a segment of their own over the same
+file, so that whoever looks for a stretch of event time finds them.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.engine.paths import PATH_OF_ROW
-from anabranch.engine.read import admissible, scan_files
+from anabranch.engine.paths import PATH_OF_ROW, literal_path
+from anabranch.engine.read import admissible, deletes_by_key, scan_files
 from anabranch.engine.reports import Report, collect_reports, raise_reported
 from anabranch.engine.session import Session
 from anabranch.log.intake import null_value, refused
-from anabranch.log.references import FileFacts, expand, format_of, inspect, unreadable
-from anabranch.log.rows import check_zone
+from anabranch.log.references import CHANGES, TIMELESS, FileFacts, expand, format_of, inspect, unreadable
+from anabranch.log.rows import CHANGE_TYPE, check_zone, unknown_change
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import Role, Segment
-from anabranch.model.stream import StreamSpec
+from anabranch.model.run import ChangeType, Role, Segment
+from anabranch.model.stream import LEFT_OUT, StreamSpec, check_columns
 
 _FEW = 64
 _READ_OPTIONS = {"csv": ("sep", "quote", "escape", "encoding", "nullValue", "timestampFormat", "dateFormat"),
@@ -57,10 +58,13 @@ def load_files(
     kind = formats.pop()
     read_options = _checked_options(kind, options or {}, time_zone, place)
     facts = _inspect_all(session, files, kind, spec, read_options)
+    if kind == "json":
+        _check_names(session.spark, facts, spec)
     if not all(f.complete and _within(f, unit.bounds) for f in facts):
         facts = _scan(session.spark, facts, kind, spec, unit.bounds, place)
-    _require_good(facts, unit)
-    unit.add(_segments(facts, kind, unit), ordinals=sum(f.rows or 0 for f in facts))
+    _require_good(facts, unit, place)
+    revisions = any(fact.changed for fact in facts)
+    unit.add(_segments(facts, kind, unit), revisions=revisions, ordinals=sum(f.rows or 0 for f in facts))
 
 
 def _checked_options(kind: str, options: Mapping[str, str], time_zone: str | None, place: str) -> dict[str, Any]:
@@ -125,6 +129,20 @@ def _within(facts: FileFacts, bounds: tuple[int, int]) -> bool:
     return bounds[0] <= facts.event_min and facts.event_max <= bounds[1] and not any((facts.nulls or {}).values())
 
 
+def _check_names(spark: SparkSession, facts: Sequence[FileFacts], spec: StreamSpec) -> None:
+    """Refuse JSON that has other columns than the stream in any of its lines, or lacks one in all of them."""
+    wanted = spec.schema.names
+    text = spark.read.text([literal_path(fact.path) for fact in facts])
+    names = text.select(F.expr(PATH_OF_ROW).alias("file"), F.explode(F.json_object_keys("value")).alias("name"))
+    known = F.col("name").isin(*wanted, CHANGE_TYPE, *LEFT_OUT)
+    found = names.groupBy("file").agg(
+        F.collect_set(F.when(known, F.col("name"))).alias("known"), F.min(F.when(~known, F.col("name"))).alias("odd")
+    )
+    for row in found.sort("file").collect():
+        here = [*row.known, *([] if row.odd is None else [row.odd])]
+        check_columns(here, wanted, f"load {row.file!r} into stream {spec.name!r}")
+
+
 def _scan(
     spark: SparkSession,
     facts: Sequence[FileFacts],
@@ -137,7 +155,9 @@ def _scan(
     figures: dict[str, dict[str, Any]] = {}
     for options, group in _by_options(facts):
         frame = scan_files(spark, spec, kind, options, [f.path for f in group])
-        good = admissible(spec, bounds)
+        changes = bool(options.get(CHANGES))
+        change = F.col(CHANGE_TYPE) if changes else F.lit(ChangeType.INSERT.value)
+        good = admissible(spec, bounds, changes=changes)
         micros = F.unix_micros(F.col(spec.event_time))
         aggregates = [
             F.count("*").alias("rows"),
@@ -146,7 +166,10 @@ def _scan(
             F.max(F.when(good, micros)).alias("event_max"),
             F.min(F.when(~good, F.struct(F.coalesce(micros.cast("string"), F.lit("null")), F.to_json(F.struct("*")))))
             .alias("sample"),
-            *(F.count_if(F.col(name).isNull()).alias(f"nulls_{name}") for name in sorted(spec.required)),
+            F.count_if(change != ChangeType.INSERT.value).alias("changed"),
+            F.min(F.when(~change.isin(*(known.value for known in ChangeType)), change)).alias("odd"),
+            F.count_if(deletes_by_key(spec) if changes and spec.key else F.lit(False)).alias("timeless"),
+            *(F.count_if(_lacks(name, spec, change)).alias(f"nulls_{name}") for name in sorted(spec.required)),
         ]  # fmt: skip
         try:
             rows = frame.groupBy(F.expr(PATH_OF_ROW).alias("file")).agg(*aggregates).collect()
@@ -157,6 +180,12 @@ def _scan(
     strangers = set(figures) - {f.path for f in facts}
     assert not strangers, f"Spark spells the path of a file otherwise than we do: {strangers}"
     return [_with_figures(f, figures.get(f.path), spec) for f in facts]
+
+
+def _lacks(name: str, spec: StreamSpec, change: Column) -> Column:
+    """Whether a row has no value where it needs one; a deletion by key needs its key alone."""
+    by_key = bool(spec.key) and name not in spec.key
+    return F.col(name).isNull() & (change != ChangeType.DELETE.value) if by_key else F.col(name).isNull()
 
 
 def _by_options(facts: Sequence[FileFacts]) -> list[tuple[Mapping[str, Any], list[FileFacts]]]:
@@ -171,9 +200,15 @@ def _with_figures(facts: FileFacts, row: dict[str, Any] | None, spec: StreamSpec
         assert not facts.rows, f"{facts.path} has {facts.rows} rows, and Spark has read none"
         return replace(facts, rows=0, nulls={})
     nulls = {name: row[f"nulls_{name}"] for name in spec.required}
-    options = {**facts.options, "bad": row["bad"], "sample": row["sample"][1] if row["sample"] else None}
+    changes = {CHANGES: True} if row["changed"] else {}
+    options = {**{name: value for name, value in facts.options.items() if name != CHANGES}, **changes}
     return replace(
         facts,
+        bad=row["bad"],
+        sample=row["sample"][1] if row["sample"] else None,
+        changed=row["changed"],
+        timeless=row["timeless"],
+        odd=row["odd"],
         rows=row["rows"],
         nulls=nulls,
         event_min=row["event_min"],
@@ -191,15 +226,18 @@ def _cause(error: Exception) -> str:
     return re.sub(r"^(Caused by: )?([\w.$]+(Exception|Error): )*", "", line).partition(" SQLSTATE")[0][:400]
 
 
-def _require_good(facts: Sequence[FileFacts], unit: UnitOfWork) -> None:
+def _require_good(facts: Sequence[FileFacts], unit: UnitOfWork, place: str) -> None:
+    odd = sorted(fact.odd for fact in facts if fact.odd is not None)
+    if odd:
+        raise unknown_change(place, odd[0])
     total = sum(f.rows or 0 for f in facts)
     for name in sorted(unit.spec.required):
         nulls = sum((f.nulls or {}).get(name, 0) for f in facts)
         if nulls:
             raise null_value(unit.spec, name, nulls, total)
-    bad = sum(f.options.get("bad", 0) for f in facts)
+    bad = sum(f.bad for f in facts)
     if bad and unit.on_bad_rows == "refuse":
-        sample = [f"{f.path}: {f.options['sample']}" for f in facts if f.options.get("sample")]
+        sample = [f"{f.path}: {f.sample}" for f in facts if f.sample]
         raise refused(unit.spec, bad, total, sample[:3], unit.bounds)
 
 
@@ -207,13 +245,10 @@ def _segments(facts: Sequence[FileFacts], kind: str, unit: UnitOfWork) -> list[S
     segments = []
     ordinal = unit.next_ordinal
     for fact in facts:
-        bad = fact.options.get("bad", 0)
-        options = {name: value for name, value in fact.options.items() if name not in ("bad", "sample")}
-        if bad:
-            options["bounds"] = list(unit.bounds)
+        options = {**fact.options, **({"bounds": list(unit.bounds)} if fact.bad else {})}
         good = Segment(
             path=fact.path,
-            rows=(fact.rows or 0) - bad,
+            rows=(fact.rows or 0) - fact.bad - fact.timeless,
             size=fact.size,
             event_min=fact.event_min,
             event_max=fact.event_max,
@@ -222,11 +257,14 @@ def _segments(facts: Sequence[FileFacts], kind: str, unit: UnitOfWork) -> list[S
             format=kind,
             reference=True,
             footer=fact.footer,
-            options=options,
+            options=options | ({TIMELESS: "out"} if fact.timeless else {}),
             ordinal_base=ordinal,
         )
         ordinal += fact.rows or 0
         segments.append(good)
-        if bad:
-            segments.append(replace(good, rows=bad, role=Role.QUARANTINE, event_min=None, event_max=None))
+        again = replace(good, event_min=None, event_max=None, options=options)
+        if fact.timeless:
+            segments.append(replace(again, rows=fact.timeless, options=options | {TIMELESS: "only"}))
+        if fact.bad:
+            segments.append(replace(again, rows=fact.bad, role=Role.QUARANTINE))
     return segments

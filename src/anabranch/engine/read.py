@@ -30,7 +30,9 @@ from anabranch.engine.relation import quoted
 from anabranch.engine.zeros import without_signs
 from anabranch.log.intake import ABSURD_EVENT_TIME, NO_EVENT_TIME
 from anabranch.log.reading import ReadPlan
+from anabranch.log.references import CHANGES, TIMELESS
 from anabranch.log.rewrite import CARRIED
+from anabranch.log.rows import CHANGE_TYPE
 from anabranch.model.run import ChangeType, LoggedSegment
 from anabranch.model.schema import Schema
 from anabranch.model.stream import LOG_COLUMNS, StreamSpec
@@ -76,16 +78,32 @@ def quarantined(spark: SparkSession, plan: ReadPlan, root: Path) -> DataFrame:
         frame = _scan_references(spark, plan.spec, group)
         time = F.col(plan.spec.event_time)
         reason = F.when(time.isNull(), NO_EVENT_TIME).otherwise(ABSURD_EVENT_TIME)
-        bad = frame.where(~admissible(plan.spec, group[0].segment.options["bounds"]))
+        options = group[0].segment.options
+        bad = frame.where(~admissible(plan.spec, options["bounds"], changes=bool(options.get(CHANGES))))
         located = _with_facts(spark, bad, plan.spec.schema.names, {s.segment.path: s for s in group})
         frames.append(located.withColumn("_reason", reason).select(*names))
     return reduce(DataFrame.unionByName, frames)
 
 
-def admissible(spec: StreamSpec, bounds: Sequence[int]) -> Column:
-    """Whether a row of a referenced file has an event time that can be meant."""
+def admissible(spec: StreamSpec, bounds: Sequence[int], *, changes: bool) -> Column:
+    """Whether a row of a referenced file has an event time that can be meant, or is a deletion by key."""
     micros = F.unix_micros(F.col(spec.event_time))
-    return F.coalesce(micros.between(bounds[0], bounds[1]), F.lit(False))
+    inside = F.coalesce(micros.between(bounds[0], bounds[1]), F.lit(False))
+    return inside | deletes_by_key(spec) if changes and spec.key else inside
+
+
+def deletes_by_key(spec: StreamSpec) -> Column:
+    return (F.col(CHANGE_TYPE) == ChangeType.DELETE.value) & F.col(spec.event_time).isNull()
+
+
+def _chosen(frame: DataFrame, spec: StreamSpec, options: Mapping[str, Any]) -> DataFrame:
+    """The rows of a file that a segment has: neither what was set aside, nor what another segment has of it."""
+    if bounds := options.get("bounds"):
+        frame = frame.where(admissible(spec, bounds, changes=bool(options.get(CHANGES))))
+    if timeless := options.get(TIMELESS):
+        time = F.col(spec.event_time)
+        frame = frame.where(time.isNull() if timeless == "only" else time.isNotNull())
+    return frame
 
 
 def _result_schema(spec: StreamSpec) -> T.StructType:
@@ -200,11 +218,22 @@ def _alike(segments: Sequence[LoggedSegment]) -> list[list[LoggedSegment]]:
 def scan_files(
     spark: SparkSession, spec: StreamSpec, file_format: str, options: Mapping[str, object], paths: Sequence[str]
 ) -> DataFrame:
-    """Referenced files of one kind, as Spark reads them, strictly."""
+    """Referenced files of one kind, as Spark reads them, strictly; with their change types where they have any."""
+    frame = _scanned(spark, spec, file_format, options, paths)
+    if not options.get(CHANGES):
+        return frame
+    return frame.withColumn(CHANGE_TYPE, F.coalesce(F.col(CHANGE_TYPE), F.lit(ChangeType.INSERT.value)))
+
+
+def _scanned(
+    spark: SparkSession, spec: StreamSpec, file_format: str, options: Mapping[str, object], paths: Sequence[str]
+) -> DataFrame:
     reader = spark.read
     paths = [literal_path(path) for path in paths]
     zone = options.get("time_zone")
     schema = spark_schema(spec.schema)
+    if options.get(CHANGES):
+        schema = schema.add(CHANGE_TYPE, T.StringType())
     if file_format == "parquet":
         local = options.get("local_columns", ())
         assert isinstance(local, Sequence)
@@ -219,7 +248,7 @@ def scan_files(
     if zone:
         reader = reader.option("timeZone", str(zone))
     for name, value in options.items():
-        if name not in ("columns", "bounds", "time_zone"):
+        if name not in ("columns", "bounds", "time_zone", CHANGES, TIMELESS):
             reader = reader.option(name, str(value))
     if file_format == "json":
         return reader.schema(schema).json(paths)
@@ -238,9 +267,9 @@ def _scan_references(spark: SparkSession, spec: StreamSpec, group: Sequence[Logg
 
 def _referenced(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSegment], log_columns: bool) -> DataFrame:
     frame = _scan_references(spark, spec, group)
-    bounds = group[0].segment.options.get("bounds")
+    options = group[0].segment.options
     if not log_columns:
-        return frame.where(admissible(spec, bounds)) if bounds else frame
+        return _chosen(frame, spec, options)
     # Rows are counted before any of them is left out.
     if group[0].segment.format == "parquet":
         frame = frame.select("*", "_metadata", F.col("_metadata.row_index").alias("_row"))
@@ -249,8 +278,9 @@ def _referenced(spark: SparkSession, spec: StreamSpec, group: Sequence[LoggedSeg
         frame = frame.select("*", "_metadata", F.monotonically_increasing_id().alias("_order"))
         in_file = Window.partitionBy("_metadata.file_path").orderBy("_metadata.file_block_start", "_order")
         frame = frame.withColumn("_row", F.row_number().over(in_file) - 1)
-    frame = frame.where(admissible(spec, bounds)) if bounds else frame
-    frame = frame.withColumn("_change_type", F.lit(ChangeType.INSERT.value))
+    frame = _chosen(frame, spec, options)
+    if not options.get(CHANGES):
+        frame = frame.withColumn(CHANGE_TYPE, F.lit(ChangeType.INSERT.value))
     columns = [*spec.schema.names, "_row", "_change_type"]
     located = _with_facts(spark, frame, columns, {s.segment.path: s for s in group})
     return located.withColumn("_ordinal", F.col("_of_file_ordinal") + F.col("_row"))

@@ -20,13 +20,20 @@ from pyspark.sql import types as T
 from anabranch.engine.read import spark_schema
 from anabranch.engine.reports import Report, chunks, collect_reports, raise_reported
 from anabranch.log.intake import bad_event_time, null_value, refused, samples, with_reason
-from anabranch.log.rows import CHANGE_TYPE, check_zone
+from anabranch.log.rows import (
+    CHANGE_TYPE,
+    check_zone,
+    known_changes,
+    odd_changes,
+    unknown_change,
+    wrong_change_column,
+)
 from anabranch.log.segments import SegmentLayout, numbered, remove_files, write_segments
 from anabranch.log.units import UnitOfWork
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType, Role, Segment
 from anabranch.model.schema import Schema, widens
-from anabranch.model.stream import StreamSpec, unknown_column
+from anabranch.model.stream import StreamSpec, check_columns
 
 # Room for the rows of one partition in the ordinals of a run.
 _PARTITION_SHIFT = 33
@@ -54,7 +61,7 @@ def add_written(reports: list[Report], unit: UnitOfWork, *, revisions: bool) -> 
         raise
 
 
-def check_columns(frame: DataFrame, spec: StreamSpec, *, time_zone: str | None = None) -> None:
+def check_frame(frame: DataFrame, spec: StreamSpec, *, time_zone: str | None = None) -> None:
     """Refuse a DataFrame whose columns a stream does not take; nothing is read."""
     check_zone(time_zone, f"append to stream {spec.name!r}")
     check_types(frame.schema, spec, time_zone)
@@ -65,12 +72,10 @@ def revise_with(frame: DataFrame, unit: UnitOfWork, change: ChangeType) -> None:
     spec = unit.keyed(change)
     place = f"{change} on stream {spec.name!r}"
     wanted = spec.key if change is ChangeType.DELETE else spec.schema.names
-    for name in frame.columns:
-        if name not in wanted:
-            raise unknown_column(place, name, wanted)
+    check_columns(frame.columns, wanted, place)
     targets = spark_schema(spec.schema)
     rest = [F.lit(None).cast(f.dataType).alias(f.name) for f in targets if f.name not in wanted]
-    write_dataframe(frame.select("*", *rest, F.lit(change.value).alias(CHANGE_TYPE)), unit)
+    write_dataframe(frame.select(*wanted, *rest, F.lit(change.value).alias(CHANGE_TYPE)), unit)
 
 
 def _refuse_bad(reports: list[Report], unit: UnitOfWork) -> None:
@@ -85,13 +90,7 @@ def _refuse_bad(reports: list[Report], unit: UnitOfWork) -> None:
         raise refused(unit.spec, bad, total, sample[:3], unit.bounds)
     odd = sorted({word for report in reports for word in report.get("odd_changes", [])})
     if odd:
-        raise AnabranchError(
-            "WRONG_TYPE",
-            place=f"append to stream {unit.spec.name!r}, column {CHANGE_TYPE!r}",
-            need=f"one of {', '.join(ChangeType)}",
-            got=repr(odd[0]),
-            next_step="Correct it first; nothing was written.",
-        )
+        raise unknown_change(f"append to stream {unit.spec.name!r}", odd[0])
 
 
 def check_types(given: T.StructType, spec: StreamSpec, time_zone: str | None = None) -> list[str]:
@@ -100,18 +99,9 @@ def check_types(given: T.StructType, spec: StreamSpec, time_zone: str | None = N
     The answer names the columns whose times are to be read in `time_zone`.
     """
     place = f"append to stream {spec.name!r}"
-    for name in given.names:
-        if name not in spec.schema.names and name != CHANGE_TYPE:
-            raise unknown_column(place, name, spec.schema.names)
-    missing = [name for name in spec.schema.names if name not in given.names]
-    if missing:
-        raise AnabranchError(
-            "UNKNOWN_COLUMN",
-            place=place,
-            need=f"columns {', '.join(spec.schema.names)}",
-            got=f"a DataFrame without {', '.join(missing)}",
-            next_step="Add the columns, with nulls where there is no value.",
-        )
+    check_columns(given.names, spec.schema.names, place)
+    if CHANGE_TYPE in given.names and not isinstance(given[CHANGE_TYPE].dataType, T.StringType | T.NullType):
+        raise wrong_change_column(place, given[CHANGE_TYPE].dataType.simpleString().upper())
     local = []
     for field in spec.schema:
         have = Schema.parse({"c": given[field.name].dataType.simpleString()}, f"{place}, column {field.name!r}")
@@ -173,13 +163,15 @@ class WriteTask:
         fields = [pa.field(f.name, f.arrow.type) for f in self.spec.schema]
         if CHANGE_TYPE in table.column_names:
             fields.append(pa.field(CHANGE_TYPE, pa.string()))
-        return table.select([field.name for field in fields]).cast(pa.schema(fields))
+        typed = table.select([field.name for field in fields]).cast(pa.schema(fields))
+        if CHANGE_TYPE in table.column_names:
+            typed = typed.set_column(len(fields) - 1, fields[-1], known_changes(typed[CHANGE_TYPE]))
+        return typed
 
     def _write(self, table: pa.Table, ordinal: int) -> list[Report]:
         report: Report = {"seen": table.num_rows, "nulls": self._nulls(table)}
         if CHANGE_TYPE in table.column_names:
-            known = [str(change) for change in ChangeType]
-            report["odd_changes"] = [str(v) for v in pc.unique(table[CHANGE_TYPE]).to_pylist() if v not in known]
+            report["odd_changes"] = odd_changes(table[CHANGE_TYPE])
         table = numbered(table, ordinal)
         bad = bad_event_time(table, self.spec, self.bounds)
         report["bad"] = pc.sum(bad).as_py() or 0

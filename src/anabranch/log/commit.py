@@ -283,7 +283,7 @@ def _header(state: Any, draft: RunDraft, run_id: RunId, stime: int, progress: in
         kind=draft.kind,
         rows=draft.rows,
         quarantined=sum(s.rows for s in draft.segments if s.role is Role.QUARANTINE),
-        size=sum(s.size for s in draft.segments if not (s.reference and s.role is Role.QUARANTINE)),
+        size=sum(s.size for s in draft.segments if not s.again),
         event_min=event_min,
         event_max=event_max,
         key_min=key_min,

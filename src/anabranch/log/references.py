@@ -2,6 +2,9 @@
 
 A reference is a file that is already immutable and replayable. The catalog keeps its size and a hash
 of its end (the whole Parquet footer, or the last bytes of a text file); both are checked on each read.
+
+What a file may have in its columns is what rows may have that are appended (`model.stream.check_columns`). A file whose
+`_change_type` tells of anything but insertions is marked as such, and read with it from then on.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.log.parquet_facts import key_range, null_count, nulls_and_range
+from anabranch.log.rows import CHANGE_TYPE, wrong_change_column
 from anabranch.log.storage import plain_path
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import LoggedSegment, Segment
 from anabranch.model.schema import type_name, widens
-from anabranch.model.stream import StreamSpec
+from anabranch.model.stream import StreamSpec, check_columns
 
 _MAGIC = b"PAR1"
 _TEXT_END = 65_536
@@ -39,6 +44,10 @@ _FORMATS = {
     ".csv": "csv",
 }
 _COMPRESSED = (".gz", ".bz2", ".zst")
+# What a sink has written of one bucket, or of one run: a sub-directory each, which must be read in their order.
+_UNIT = re.compile(r"_(?:bucket|position)=(\d+)")
+# How a segment of references is read, beside the options of the reader: marked here, and never passed to Spark.
+CHANGES, TIMELESS = "changes", "timeless"
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,11 @@ class FileFacts:
     key_min: str | None = None
     key_max: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    bad: int = 0  # rows whose event time cannot be meant
+    sample: str | None = None  # one of them
+    changed: int = 0  # rows that are anything but insertions
+    timeless: int = 0  # of those, deletions by key, which have no event time
+    odd: str | None = None  # a change type that nobody understands
 
     @property
     def complete(self) -> bool:
@@ -77,9 +91,11 @@ def expand(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], pla
             )
         here = Path(text).expanduser()
         if here.is_dir():
-            matches = sorted(str(p) for p in here.iterdir())
+            matches = [str(p) for p in here.iterdir()]
+            matches += [str(p) for unit in here.iterdir() if _UNIT.fullmatch(unit.name) for p in unit.iterdir()]
         else:
-            matches = [str(here)] if here.is_file() else sorted(glob.glob(str(here)))
+            matches = [str(here)] if here.is_file() else glob.glob(str(here))
+        matches.sort(key=in_order)
         files = [plain_path(m) for m in matches if os.path.isfile(m) and not os.path.basename(m).startswith((".", "_"))]
         if not files:
             raise unreadable(place, "at least one file", f"nothing at {text!r}")
@@ -88,6 +104,16 @@ def expand(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], pla
             raise unreadable(place, "file names without a colon, which Spark cannot read", repr(odd[0]), "Rename it.")
         found += files
     return list(dict.fromkeys(found))
+
+
+def in_order(path: str) -> str:
+    """By what paths are sorted: by name, but bucket 9 of a sink comes before its bucket 10."""
+    return _UNIT.sub(lambda unit: f"{unit[1]:0>20}", path)
+
+
+def unit_of(name: str) -> bool:
+    """Whether a directory is what a sink has written of one bucket, or of one run."""
+    return _UNIT.fullmatch(name) is not None
 
 
 def format_of(path: str, place: str) -> str:
@@ -124,7 +150,8 @@ def _inspect_parquet(path: str, spec: StreamSpec, place: str, options: Mapping[s
     facts = nulls_and_range(footer, spec.event_time)
     required = {name: null_count(footer, name) for name in spec.required}
     nulls = None
-    if facts is not None and None not in required.values() and "time_zone" not in read_options:
+    known = facts is not None and None not in required.values()
+    if facts is not None and known and "time_zone" not in read_options and CHANGES not in read_options:
         nulls = {**{n: c for n, c in required.items() if c is not None}, spec.event_time: facts[0]}
     keys = key_range(footer, spec.key[0]) if spec.key else (None, None)
     return FileFacts(
@@ -145,6 +172,11 @@ def _check_parquet_columns(
     footer: pq.FileMetaData, schema: pa.Schema, spec: StreamSpec, place: str, options: dict[str, Any]
 ) -> None:
     _require_columns(schema.names, spec, place)
+    if CHANGE_TYPE in schema.names:
+        have = _spark_name(schema.field(CHANGE_TYPE).type)
+        if have not in ("STRING", "VOID"):
+            raise wrong_change_column(place, have)
+        options[CHANGES] = True
     old_timestamps = {
         footer.schema.column(i).path for i in range(footer.num_columns)
         if footer.schema.column(i).physical_type == "INT96"
@@ -192,9 +224,9 @@ def _inspect_text(path: str, file_format: str, spec: StreamSpec, place: str, opt
         _require_columns(header, spec, place)
         read_options["columns"] = header
     else:
-        names = _json_columns(head, place)
-        if names:
-            _require_columns(names, spec, place)
+        _check_json(head, place)
+    if file_format == "json" or CHANGE_TYPE in read_options["columns"]:
+        read_options[CHANGES] = True  # any line of JSON may have it
     return FileFacts(path=path, size=size, footer=digest, options=read_options)
 
 
@@ -203,11 +235,10 @@ def _head(path: str) -> bytes:
         return bytes(stream.read(_TEXT_HEAD))
 
 
-def _json_columns(head: bytes, place: str) -> list[str]:
-    """The names in the first lines of a JSON file: a column that none of them has is misspelt."""
+def _check_json(head: bytes, place: str) -> None:
+    """Tell the first line that is not JSON by its number, where that is near the beginning."""
     lines = head.splitlines()
     whole = lines[:-1] if len(head) == _TEXT_HEAD else lines  # the last one may be cut
-    names: dict[str, None] = {}
     for number, line in enumerate(whole, 1):
         if not line.strip():
             continue
@@ -217,8 +248,6 @@ def _json_columns(head: bytes, place: str) -> list[str]:
             raise unreadable(f"{place}, line {number}", "a JSON object on each line", str(error)) from error
         if not isinstance(row, dict):
             raise unreadable(f"{place}, line {number}", "a JSON object on each line", f"a {type(row).__name__}")
-        names.update(dict.fromkeys(row))
-    return list(names)
 
 
 def _csv_header(head: bytes, options: Mapping[str, Any], place: str) -> list[str]:
@@ -239,14 +268,7 @@ def _require_columns(found: Sequence[str], spec: StreamSpec, place: str) -> None
         mark = next(mark for mark in ";\t|" if mark in found[0])
         got, next_step = f"one column, {found[0]!r}", f"Say how they are separated with options={{'sep': {mark!r}}}."
         raise unreadable(place, f"columns {', '.join(spec.schema.names)}", got, next_step)
-    if missing:
-        raise AnabranchError(
-            "UNKNOWN_COLUMN",
-            place=place,
-            need=f"columns {', '.join(spec.schema.names)}",
-            got=f"{', '.join(found) or 'none'}; {', '.join(missing)} missing",
-            next_step="Rename the columns in the file, or read it with Spark and append() the DataFrame.",
-        )
+    check_columns(found, spec.schema.names, place)
 
 
 def fingerprint(path: str, file_format: str) -> tuple[int, str]:

@@ -20,10 +20,9 @@ from anabranch.log.exact import REFUSED, exact_array, exact_cast, kind_of, requi
 from anabranch.model.errors import AnabranchError
 from anabranch.model.run import ChangeType
 from anabranch.model.schema import Field, type_name
-from anabranch.model.stream import StreamSpec, unknown_column
+from anabranch.model.stream import CHANGE_TYPE as CHANGE_TYPE
+from anabranch.model.stream import StreamSpec, check_columns
 from anabranch.model.time import instant_us
-
-CHANGE_TYPE = "_change_type"
 
 
 def to_table(
@@ -37,7 +36,7 @@ def to_table(
     zone = check_zone(time_zone, place)
     wanted = tuple(columns or spec.schema.names)
     table = _as_arrow(data, spec, wanted, place, zone)
-    _check_columns(table.column_names, wanted, spec, place)
+    check_columns(table.column_names, wanted, place)
     arrays: dict[str, pa.ChunkedArray] = {}
     for field in spec.schema:
         if field.name in wanted:
@@ -180,23 +179,6 @@ def _moment(value: Any, field: Field, place: str, zone: ZoneInfo | None) -> int 
     return instant_us(value, at)
 
 
-def _check_columns(found: Sequence[str], wanted: Sequence[str], spec: StreamSpec, place: str) -> None:
-    for name in found:
-        if name not in wanted and name != CHANGE_TYPE:
-            raise unknown_column(place, name, wanted)
-    missing = [name for name in wanted if name not in found]
-    if missing:
-        raise AnabranchError(
-            "UNKNOWN_COLUMN",
-            place=place,
-            need=f"columns {', '.join(wanted)}",
-            got=f"none named {', '.join(missing)}",
-            next_step="Add the columns, with nulls where there is no value.",
-        )
-    if len(set(found)) != len(found):
-        raise _wrong(place, "columns with different names", ", ".join(found))
-
-
 def _convert(column: pa.ChunkedArray, field: Field, place: str, zone: ZoneInfo | None) -> pa.ChunkedArray:
     at = f"{place}, column {field.name!r}"
     if pa.types.is_dictionary(column.type):
@@ -233,13 +215,31 @@ def _change_types(column: pa.ChunkedArray, place: str) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     if kind_of(column.type) not in ("string", "null"):
-        raise _wrong(f"{place}, column {CHANGE_TYPE!r}", "STRING", type_name(column.type))
-    column = pc.cast(column, pa.string())
-    known = [str(c) for c in ChangeType]
-    odd = [v for v in pc.unique(column).to_pylist() if v not in known]
+        raise wrong_change_column(place, type_name(column.type))
+    column = known_changes(column)
+    odd = odd_changes(column)
     if odd:
-        raise _wrong(f"{place}, column {CHANGE_TYPE!r}", f"one of {', '.join(known)}", repr(odd[0]))
+        raise unknown_change(place, odd[0])
     return column
+
+
+def known_changes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Change types as text; a row that does not say is an insertion."""
+    return pc.fill_null(pc.cast(column, pa.string()), ChangeType.INSERT.value)
+
+
+def odd_changes(column: pa.ChunkedArray) -> list[str]:
+    """The change types that nobody understands."""
+    known = [str(change) for change in ChangeType]
+    return sorted(word for word in pc.unique(column).to_pylist() if word not in known)
+
+
+def unknown_change(place: str, word: str) -> AnabranchError:
+    return _wrong(f"{place}, column {CHANGE_TYPE!r}", f"one of {', '.join(ChangeType)}, or null", repr(word))
+
+
+def wrong_change_column(place: str, got: str) -> AnabranchError:
+    return _wrong(f"{place}, column {CHANGE_TYPE!r}", "STRING", got)
 
 
 def _wrong(place: str, need: str, got: str) -> AnabranchError:

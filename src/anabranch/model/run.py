@@ -83,6 +83,11 @@ class Segment:
     options: Mapping[str, Any] = field(default_factory=dict)
     ordinal_base: int = 0
 
+    @property
+    def again(self) -> bool:
+        """Whether it is about a file of which another segment of the run tells the size."""
+        return self.reference and (self.role is Role.QUARANTINE or self.options.get("timeless") == "only")
+
     def meets(self, times: Iterable[tuple[int, int]]) -> bool:
         """Whether rows of these event times can be in it; those without one can be in any."""
         if self.event_min is None or self.event_max is None:

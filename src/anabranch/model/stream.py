@@ -16,6 +16,10 @@ LOG_COLUMNS = (
     "_position", "_ordinal", "_stime", "_entry_point", "_sequence", "_source", "_change_type", "_stability",
 )  # fmt: skip
 
+CHANGE_TYPE = "_change_type"
+# Rows that come in may have what the log, or a feed, has said of them when they went out. It is left out.
+LEFT_OUT = frozenset(LOG_COLUMNS) - {CHANGE_TYPE} | {"_bucket"}
+
 # Event times outside these bounds cannot be meant; one of them would carry progress away for good.
 EARLIEST_US = -2_208_988_800_000_000  # 1900-01-01
 AHEAD_US = 366 * 86_400_000_000
@@ -171,6 +175,35 @@ def check_branch_name(name: str) -> None:
         got=repr(name),
         next_step="Choose such a name.",
     )
+
+
+def check_columns(found: Sequence[str], wanted: Sequence[str], place: str) -> None:
+    """Whether rows with these columns may come in, through whatever door: the same answer in the same words."""
+    for name in found:
+        if name not in wanted and name != CHANGE_TYPE and name not in LEFT_OUT:
+            raise unknown_column(
+                place,
+                name,
+                wanted,
+                "Rename the column or leave it out: of a file, append() what Spark select()s from it.",
+            )
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise AnabranchError(
+            "UNKNOWN_COLUMN",
+            place=place,
+            need=f"columns {', '.join(wanted)}",
+            got=f"none named {', '.join(missing)}",
+            next_step="Add the columns, with nulls where there is no value.",
+        )
+    if len(set(found)) != len(found):
+        raise AnabranchError(
+            "WRONG_TYPE",
+            place=place,
+            need="columns with different names",
+            got=", ".join(found),
+            next_step="Rename one of them; nothing was written.",
+        )
 
 
 def unknown_column(

@@ -15,6 +15,7 @@ from anabranch.engine.columnar.pipeline import BUCKET, WEIGHT, Pipeline
 from anabranch.engine.kernel import Feed
 from anabranch.log.buckets import Bounds
 from anabranch.log.reading import ReadPlan
+from anabranch.log.references import CHANGES
 from anabranch.model.run import LoggedSegment
 
 
@@ -97,6 +98,8 @@ def _how(logged: LoggedSegment, feed: Feed) -> tuple[str, str]:
     segment = logged.segment
     if segment.reference and (segment.format != "parquet" or segment.options.get("local_columns")):
         raise NotProven(f"files of {segment.format}, or in local times")
+    if segment.reference and segment.options.get(CHANGES):
+        raise NotProven("files with change types")
     if logged.compacted:
         return _bucket_of(feed.bounds), _of_positions(feed.plan)
     position = logged.last_position
