@@ -164,10 +164,9 @@ class Stream:
     ) -> RunHeader:
         """Commit Parquet, JSON lines or CSV files by reference, as one run: all of them or none.
 
-        Nothing is copied, so the files must stay as they are; each call of `read()` checks that they did.
-        What rows of a file may have is what appended rows may have (docs/connect.md): a `_change_type` tells of
-        replacements and deletions, and another column than the stream's is refused. Text without a time zone is
-        read as UTC, or as `time_zone` says.
+        Nothing is copied, so the files must stay as they are; each call of `read()` checks that they did. Columns and
+        change types are those that appended rows may have (docs/connect.md). Text without a time zone is read as
+        UTC, or as `time_zone` says.
         """
         with self.unit_of_work(source=source, run_id=run_id, on_bad_rows=on_bad_rows) as work:
             work.load(paths, format=format, time_zone=time_zone, options=options)
