@@ -178,6 +178,31 @@ def _refusals(app: Path) -> None:
     assert refused("run", "two.sql", "--once", "--follow", "in").got == "a, b"
 
 
+def test_what_fails_leaves_no_streams_behind(app: Path, warm_spark: Any) -> None:
+    two = "CREATE STREAM a (k INT, ts TIMESTAMP) EVENT TIME ts; CREATE STREAM b (k INT, ts TIMESTAMP) EVENT TIME ts;"
+    (app / "two.sql").write_text(two)
+    (app / "bad.sql").write_text(f"{two} CREATE STREAM q AS SELECT k FROM a; CREATE STREAM r AS SELECT nobody FROM b")
+    assert refused("run", "bad.sql", "--once").id == "BAD_EXPRESSION"
+    for wrong in (["in"], ["in", "--into", "nobody"], ["nowhere", "--into", "a"], ["in", "--into", "a", "--into", "b"]):
+        refused("run", "two.sql", "--once", "--follow", *wrong)
+        with Log("warehouse", create=False) as log:
+            assert log.streams() == [], wrong
+
+
+def test_several_directories_go_into_several_streams(app: Path, warm_spark: Any) -> None:
+    create = "CREATE STREAM {} (campaign INT, ts TIMESTAMP) EVENT TIME ts;"
+    (app / "two.sql").write_text(create.format("a") + create.format("b"))
+    (app / "other").mkdir()
+    write(app / "in" / "x.jsonl", 0, 3)
+    write(app / "other" / "x.jsonl", 1, 4)
+    words = ["run", "two.sql", "--once", "--follow", "in", "--into", "a", "--follow", "other", "--into", "b"]
+    assert "In all 2 files, 7 rows" in good(*words)
+    with Log("warehouse", create=False) as log:
+        assert {stream.name: stream.rows for stream in log.streams()} == {"a": 3, "b": 4}
+    error = refused(*words, "--follow", "in")
+    assert (error.id, error.got) == ("BAD_ARGUMENT", "3 --follow and 2 --into")
+
+
 def test_ctrl_c_ends_a_follower_and_a_tail(app: Path, warm_spark: Any) -> None:
     write(app / "in" / "web-1" / "a.jsonl", 0, 20)
 
@@ -325,7 +350,7 @@ def test_a_run_outlives_its_catalog(capsys: pytest.CaptureFixture[str]) -> None:
         def halted(self) -> dict[str, str]:
             return {}
 
-    runner = _Runner(Engine(), None, console(), None, threading.Event())  # type: ignore[arg-type]
+    runner = _Runner(Engine(), None, console(), (), threading.Event())  # type: ignore[arg-type]
     runner.look(0, patient=True)
     assert "tries again CATALOG_UNREACHABLE" in capsys.readouterr().err
     runner.look(0, patient=True)

@@ -7,7 +7,8 @@ changed would otherwise seem to work and run the old queries.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from anabranch.api.engine import Engine
@@ -27,12 +28,28 @@ class Application:
     made: tuple[str, ...]
 
 
-def create(engine: Engine, log: Log, statements: Sequence[Statement]) -> Application:
-    """Create what is not there yet; raises where something else is there under the same name."""
+@contextmanager
+def undone_on_error(engine: Engine) -> Iterator[list[str]]:
+    """A list of streams that are made in a block: if it raises, those are dropped again that nobody has used."""
+    made: list[str] = []
+    try:
+        yield made
+    except BaseException:
+        for name in reversed(made):
+            with suppress(AnabranchError):  # somebody has begun to read it
+                if engine.stream(name).state().last_position == 0:
+                    engine.drop_stream(name)
+        raise
+
+
+def create(engine: Engine, log: Log, statements: Sequence[Statement], made: list[str]) -> Application:
+    """Create what is not there yet and add it to `made`; raises where something else is there under the same name."""
     for statement in statements:
         if not isinstance(statement, CreateStream | CreateQuery):
             raise _only_creates(statement)
-    made = [s.name for s in statements if _create(engine, log, s)]  # type: ignore[attr-defined]
+    for statement in statements:
+        if _create(engine, log, statement):
+            made.append(statement.name)  # type: ignore[attr-defined]
     bases = tuple(s.name for s in statements if isinstance(s, CreateStream))
     queries = tuple(s.name for s in statements if isinstance(s, CreateQuery))
     return Application(bases, queries, tuple(made))

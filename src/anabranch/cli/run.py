@@ -1,26 +1,25 @@
-"""`anabranch run`: an application at work, fed from a directory."""
+"""`anabranch run`: an application at work, fed from directories."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 
 import click
 from rich.console import Console
 
 from anabranch.api.engine import Engine, connect
-from anabranch.api.stream import Stream
-from anabranch.cli.application import Application, create
-from anabranch.cli.follow import LINE_US, Directory, File, load, open_directory
+from anabranch.cli.application import Application, create, undone_on_error
+from anabranch.cli.feeders import Feeder, feeders_of, waiting
+from anabranch.cli.follow import LINE_US, File
 from anabranch.cli.interrupt import until_interrupted
 from anabranch.cli.show import branch_option, console, count, warehouse_options, warn, warn_of_halted
 from anabranch.cli.texts import read_text
 from anabranch.diagram.sql.parse import parse
 from anabranch.engine.advance import Advanced
 from anabranch.engine.retries import OUTAGES
-from anabranch.log.buckets import BASE
 from anabranch.log.clock import system_clock
 from anabranch.log.log import Log
 from anabranch.model.errors import AnabranchError
@@ -31,8 +30,13 @@ _AT_ONCE = 100  # files in one bucket at most, so that a long backlog shows prog
 
 @click.command()
 @click.argument("app")
-@click.option("--follow", metavar="DIR", help="Load each new file of this directory as one run.")
-@click.option("--into", metavar="STREAM", help="The stream to load into, if APP has not exactly one base stream.")
+@click.option("--follow", metavar="DIR", multiple=True, help="Load each new file of this directory as one run.")
+@click.option(
+    "--into",
+    metavar="STREAM",
+    multiple=True,
+    help="The stream to load into, if APP has not exactly one base stream; one for each --follow, in their order.",
+)
 @click.option(
     "--format",
     "file_format",
@@ -51,17 +55,18 @@ _AT_ONCE = 100  # files in one bucket at most, so that a long backlog shows prog
 @warehouse_options
 @branch_option
 def run(
-    app: str, follow: str | None, into: str | None, file_format: str | None, on_bad_rows: str, interval: str,
+    app: str, follow: tuple[str, ...], into: tuple[str, ...], file_format: str | None, on_bad_rows: str, interval: str,
     once: bool, warehouse: str, catalog: str | None, branch: str | None,
 ) -> None:  # fmt: skip
     """Create the streams that the file APP declares, and keep their answers up to date.
 
     Streams that are there already, as APP declares them, stay as they are, so running it again goes on where it
-    stopped. With --follow, every file of a directory (Parquet, JSON lines or CSV) is loaded once, by reference;
-    the name of a sub-directory becomes the source of its files. Names that begin with . or _ or end in .tmp or
-    .part are not yet complete: rename a file when it is. A file that cannot be loaded is reported and tried again
-    when it changes; with --once, the exit code is 1 then. A catalog that does not answer, or a disk that is full, is
-    tried again, unless with --once. Ctrl-C ends it after the step that is under way.
+    stopped. What is wrong with the rest of APP, or with a directory, leaves none of them behind. With --follow,
+    every file of a directory (Parquet, JSON lines or CSV) is loaded once, by reference; the name of a sub-directory
+    becomes the source of its files. With several --follow, each has its --into. Names that begin with . or _ or
+    end in .tmp or .part are not yet complete: rename a file when it is. A file that cannot be loaded is reported
+    and tried again when it changes; with --once, the exit code is 1 then. A catalog that does not answer, or a disk
+    that is full, is tried again, unless with --once. Ctrl-C ends it after the step that is under way.
     """
     pause = duration_us(interval, "--interval")
     statements = parse(read_text(app), app)
@@ -71,12 +76,13 @@ def run(
         Log(warehouse, catalog, create=False, branch=branch) as log,
     ):
         with out.status("Starting Spark ..."):
-            made = create(engine, log, statements)
-            feeder = _feeder(engine, made, follow, into, file_format, on_bad_rows)
+            with undone_on_error(engine) as made:
+                application = create(engine, log, statements, made)
+                feeders = feeders_of(engine, application.bases, follow, into, file_format, on_bad_rows)
             _ = engine.spark
-        _tell(out, made, feeder)
+        _tell(out, application, feeders)
         with until_interrupted() as stop:
-            runner = _Runner(engine, log, out, feeder, stop)
+            runner = _Runner(engine, log, out, feeders, stop)
             while True:
                 runner.look(0 if once else pause, patient=not once)
                 if once or stop.wait(pause / 1_000_000):
@@ -86,59 +92,24 @@ def run(
         sys.exit(1)
 
 
-@dataclass(frozen=True)
-class _Feeder:
-    """A directory and the stream that it feeds."""
-
-    directory: Directory
-    stream: Stream
-    file_format: str | None
-    on_bad_rows: str
-
-
-def _feeder(
-    engine: Engine, made: Application, follow: str | None, into: str | None, file_format: str | None, on_bad_rows: str
-) -> _Feeder | None:
-    if follow is None:
-        return None
-    if into is None and len(made.bases) != 1:
-        raise AnabranchError(
-            "BAD_ARGUMENT",
-            place=f"--follow {follow}",
-            need="one base stream to load into",
-            got=", ".join(made.bases) or "an application that declares none",
-            next_step="Name the stream with --into.",
-        )
-    stream = engine.stream(into or made.bases[0])
-    if stream.state().role != BASE:
-        raise AnabranchError(
-            "NOT_SUPPORTED",
-            place=f"--into {stream.name}",
-            need="a base stream, into which rows can be loaded",
-            got="a query, which says its own rows",
-            next_step="Name a stream that was created with columns.",
-        )
-    return _Feeder(open_directory(follow, stream), stream, file_format, on_bad_rows)
-
-
-def _tell(out: Console, made: Application, feeder: _Feeder | None) -> None:
+def _tell(out: Console, made: Application, feeders: Sequence[Feeder]) -> None:
     for name in (*made.bases, *made.queries):
         out.print(f"Stream {name} {'was created.' if name in made.made else 'is there already.'}")
-    if feeder is not None:
+    for feeder in feeders:
         out.print(f"Files of {feeder.directory.root} go into {feeder.stream.name}.")
 
 
 class _Runner:
     """Loads and advances in turns, and keeps count."""
 
-    def __init__(self, engine: Engine, log: Log, out: Console, feeder: _Feeder | None, stop: Event) -> None:
+    def __init__(self, engine: Engine, log: Log, out: Console, feeders: Sequence[Feeder], stop: Event) -> None:
         self.engine = engine
         self.log = log
         self.out = out
-        self.feeder = feeder
+        self.feeders = feeders
         self.stop = stop
         self.files = self.rows = self.changes = 0
-        self.skipped: set[str] = set()  # files that could not be loaded so far
+        self.skipped: set[Path] = set()  # files that could not be loaded so far
         self.halted: set[str] = set()
 
     def look(self, quiet: int, *, patient: bool) -> None:
@@ -155,9 +126,9 @@ class _Runner:
         for files in self._portions(quiet):
             with self.out.status("Loading ...") as status:
                 rows, loaded = 0, 0
-                for number, file in enumerate(files, 1):
+                for number, (feeder, file) in enumerate(files, 1):
                     status.update(f"Loading {file.name} ({number} of {len(files)}) ...")
-                    found = self._load(file)
+                    found = self._load(feeder, file)
                     rows, loaded = rows + (found or 0), loaded + (found is not None)
                 status.update("Processing ...")
                 # Revisions that queries defer wait while files keep coming.
@@ -166,38 +137,29 @@ class _Runner:
             if self.stop.is_set():
                 return
 
-    def _portions(self, quiet: int) -> Iterator[Sequence[File]]:
+    def _portions(self, quiet: int) -> Iterator[Sequence[tuple[Feeder, File]]]:
         """What goes into each bucket; at least one, since others may have appended too."""
-        waiting: list[File] = []
-        if self.feeder is not None:
-            waiting = self.feeder.directory.waiting(system_clock(), quiet)
-            for file in self.feeder.directory.changed(self._differs):
+        found = waiting(self.feeders, system_clock(), quiet)
+        for feeder in self.feeders:
+            for file in feeder.changed(self.log):
                 warn("changed", f"{file.name}: the log refers to the file as it was when it was loaded, and its stream "
                      "cannot be read until it is that again. Put it back, and new rows into a new file")  # fmt: skip
-            for file in self.feeder.directory.unfinished:
-                if file.name not in self.skipped:
-                    self.skipped.add(file.name)
+            for file in feeder.directory.unfinished:
+                if file.path not in self.skipped:
+                    self.skipped.add(file.path)
                     warn("waits", f"{file.name}: its last line has no end. It is loaded when it has one, or when the "
                          f"file was left alone for {duration_text(LINE_US)}")  # fmt: skip
-        for start in range(0, max(len(waiting), 1), _AT_ONCE):
-            yield waiting[start : start + _AT_ONCE]
+        for start in range(0, max(len(found), 1), _AT_ONCE):
+            yield found[start : start + _AT_ONCE]
 
-    def _differs(self, file: File) -> bool:
-        """Whether a file is not any more what the log refers to."""
-        assert self.feeder is not None
-        return not self.log.moments.still_refers_to(self.feeder.stream.state().id, str(file.path))
-
-    def _load(self, file: File) -> int | None:
+    def _load(self, feeder: Feeder, file: File) -> int | None:
         """How many rows a file brought; None if it was skipped, or there before."""
-        assert self.feeder is not None
-        found = load(self.feeder.stream, file, self.feeder.file_format, self.feeder.on_bad_rows)
+        found = feeder.load(file)
         if isinstance(found, AnabranchError):
-            self.feeder.directory.refused(file)
-            self.skipped.add(file.name)
+            self.skipped.add(file.path)
             warn("skipped", f"{file.name}: {found.id}, need {found.need}; got {found.got}")
             return None
-        self.feeder.directory.loaded(file, found.stime)
-        self.skipped.discard(file.name)
+        self.skipped.discard(file.path)
         return None if found.duplicate else found.rows
 
     def _advance(self, patient: bool, *, release: bool) -> Advanced:
@@ -212,8 +174,10 @@ class _Runner:
         self.files, self.rows, self.changes = self.files + files, self.rows + rows, self.changes + done.changes
         if files or done.buckets:
             text = f"{_many(files, 'file'):>9}  {_many(rows, 'row'):>14}  {_many(done.changes, 'change'):>15}"
-            progress = None if self.feeder is None else self.feeder.stream.state().progress
-            self.out.print(text + (f"  progress {instant_text(progress)}" if progress is not None else ""))
+            came = [feeder.stream.state().progress for feeder in self.feeders]
+            progress = min((p for p in came if p is not None), default=None)
+            known = progress is not None and None not in came
+            self.out.print(text + (f"  progress {instant_text(progress)}" if known else ""))
         halted = {name: error for name, error in self.engine.halted().items() if name not in self.halted}
         warn_of_halted(halted, {name.lower() for name in halted})
         self.halted |= set(halted)

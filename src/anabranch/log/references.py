@@ -245,7 +245,13 @@ def _check_json(head: bytes, place: str) -> None:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise unreadable(f"{place}, line {number}", "a JSON object on each line", str(error)) from error
+            # Its own line number counts from this line, and would tell another one.
+            got = (
+                f"{error.msg} at character {error.pos + 1} of it"
+                if isinstance(error, json.JSONDecodeError)
+                else str(error)
+            )
+            raise unreadable(f"{place}, line {number}", "a JSON object on each line", got) from error
         if not isinstance(row, dict):
             raise unreadable(f"{place}, line {number}", "a JSON object on each line", f"a {type(row).__name__}")
 
