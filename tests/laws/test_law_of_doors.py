@@ -107,7 +107,10 @@ def test_a_feed_in_files_can_be_loaded_back(engine: ab.Engine, tmp_path: Path, s
         again = f"{name}_{kind}_{key}"
         engine.sql(f"CREATE STREAM {again} ({kinds[name]}) EVENT TIME ts {f'KEY ({key})' if key else ''}")
         engine.stream(again).load(tmp_path / name / kind)
-        assert table(engine, again) == table(engine, name), again
+        found, wanted = table(engine, again), table(engine, name)
+        if kind == "csv":  # it has one spelling for both
+            wanted = sorted(row.replace(" '',", " None,") for row in wanted)
+        assert found == wanted, again
 
 
 def test_a_directory_of_a_sink_can_be_followed(engine: ab.Engine, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ Each bucket has a sub-directory of its own, `_bucket=12`; each run of a base str
 the bucket is there already: the same bucket has the same rows, so there is nothing to do then. A file that is there is
 never changed.
 
-What is written can be loaded into a stream of the same columns, by key or without one, and comes to the same table. So
-text has every microsecond, null and blank, and of a bucket, what goes comes before what comes in: of a key whose row
-goes and comes in one bucket, the row that came is the last. Rows of a run stay in their order, which is their meaning.
+What is written can be loaded into a stream of the same columns, by key or without one, and comes to the same table.
+So text has every microsecond, null and blank (CSV alone has one spelling for null and for an empty text). Of a bucket,
+what goes comes before what comes in: of a key whose row goes and comes in one bucket, the row that came is the last.
+Rows of a run stay in their order, which is their meaning.
 """
 
 from __future__ import annotations
