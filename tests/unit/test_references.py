@@ -24,7 +24,7 @@ def parquet(path: Path, **columns: pa.Array) -> str:
 
 
 def test_a_footer_tells_what_is_inside(tmp_path: Path) -> None:
-    facts = inspect(parquet(tmp_path / "f.parquet", extra=pa.array([1, 2, 3])), "parquet", SPEC, {})
+    facts = inspect(parquet(tmp_path / "f.parquet", _bucket=pa.array([1, 2, 3])), "parquet", SPEC, {})
     assert facts.complete
     assert (facts.rows, facts.event_min, facts.event_max) == (3, START_US, START_US + 5)
     assert facts.nulls == {"user": 0, "ts": 1}
@@ -47,7 +47,9 @@ def test_old_timestamps_need_a_scan(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "error", "got"),
     [
-        ({"campaign": None}, "UNKNOWN_COLUMN", "campaign missing"),
+        ({"campaign": None}, "UNKNOWN_COLUMN", "none named campaign"),
+        ({"extra": pa.array([1, 2, 3])}, "UNKNOWN_COLUMN", "'extra'"),
+        ({"_change_type": pa.array([1, 2, 3])}, "WRONG_TYPE", "BIGINT"),
         ({"user": pa.array([1, 2, 3], pa.int64())}, "WRONG_TYPE", "BIGINT"),
         ({"campaign": pa.array([1, 2, 3])}, "WRONG_TYPE", "BIGINT"),
         ({"ts": pa.array([1, 2, 3], pa.timestamp("us"))}, "TIME_ZONE", "TIMESTAMP_NTZ"),
@@ -76,8 +78,8 @@ def test_csv_headers_are_checked(tmp_path: Path) -> None:
     with pytest.raises(AnabranchError) as caught:
         inspect(str(path), "csv", SPEC, {})
     assert caught.value.id == "UNKNOWN_COLUMN"
-    path.write_text('ts, user ,"campaign",more\n')
-    assert inspect(str(path), "csv", SPEC, {}).options["columns"] == ["ts", "user", "campaign", "more"]
+    path.write_text('ts, user ,"campaign",_ordinal\n')
+    assert inspect(str(path), "csv", SPEC, {}).options["columns"] == ["ts", "user", "campaign", "_ordinal"]
 
 
 @pytest.mark.parametrize("name", ["f.parquet", "f.csv"])
