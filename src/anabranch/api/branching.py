@@ -12,14 +12,18 @@ from weakref import WeakSet
 
 from pyspark.sql import DataFrame
 
+from anabranch.engine.advance import Recording
 from anabranch.engine.diff import difference
+from anabranch.engine.live import Live
+from anabranch.engine.past import bucket_dependent
 from anabranch.engine.queries import Queries
 from anabranch.engine.session import Session
 from anabranch.log.branches import label_of
 from anabranch.log.follow import Followed
 from anabranch.log.log import Log
+from anabranch.log.past import Past
 from anabranch.model.errors import AnabranchError
-from anabranch.model.time import Duration, duration_us
+from anabranch.model.time import Duration, Instant, duration_us, instant_us
 
 
 @dataclass(frozen=True)
@@ -41,20 +45,31 @@ class Branching:
     _session: Session
     _forked: WeakSet[Branching]
 
-    def branch(self, name: str | None = None, *, expires: Duration | None = None) -> Self:
+    def branch(
+        self, name: str | None = None, *, at: int | Instant | None = None, expires: Duration | None = None
+    ) -> Self:
         """An engine on a branch: the streams and queries as they are now, to append, advance and ask at will.
 
+        With `at`, the number of a bucket or a stream time, they are as they were when that bucket had been processed,
+        or the last one that had ended then, with the definitions of now of the queries that existed; what these
+        have emitted is computed again, now.
         Without a name it is there until it is closed, which leaving its `with` block does, or this process ends.
         With one it is made, or opened if it is there, and stays until it is dropped or `expires` has passed since
         it was made. Sinks, ingests and subscriptions with a name belong to main.
         """
         self._require_open()
-        if name is not None and self._log.branches.there(name):
+        if at is None and name is not None and self._log.branches.there(name):
             log = self._log.open_branch(self._log.branches.find(name))
         else:
-            log = self._log.fork(name, _lifetime(expires))
+            log = self._log.fork(name, _lifetime(expires), past=past_of(self._log, at))
         made = self._beside(log)
         self._forked.add(made)
+        if at is not None:
+            try:
+                _catch_up(Queries(log, self._session))
+            except BaseException:
+                made.close(drop=True)
+                raise
         return made
 
     def branches(self) -> list[BranchState]:
@@ -130,9 +145,28 @@ def states_of(log: Log) -> list[BranchState]:
     ]  # fmt: skip
 
 
-def create_branch(log: Log, name: str, expires: Duration | None) -> None:
-    """Make a branch with a name, and open nothing."""
-    log.fork(name, _lifetime(expires)).close()
+def create_branch(
+    log: Log, session: Session | None, name: str, expires: Duration | None, at: int | Instant | None = None
+) -> None:
+    """Make a branch with a name. One at a past bucket is computed now, if there is a session to do it in."""
+    with log.fork(name, _lifetime(expires), past=past_of(log, at)) as made:
+        if at is not None and session is not None:
+            _catch_up(Queries(made, session))
+
+
+def past_of(log: Log, at: int | Instant | None) -> Past | None:
+    """Which past is asked for, and which queries must be taken through it bucket by bucket."""
+    if at is None:
+        return None
+    in_turn = bucket_dependent(Live(log))
+    if isinstance(at, int):
+        return Past(bucket=at, in_turn=in_turn)
+    return Past(stime=instant_us(at, "at="), in_turn=in_turn)
+
+
+def _catch_up(queries: Queries) -> None:
+    """Compute what queries emit up to the bucket at which a branch was made; what is appended there comes later."""
+    queries.advance(release=False, recording=Recording.NOTHING)
 
 
 def _lifetime(expires: Duration | None) -> int | None:

@@ -98,7 +98,8 @@ class Statements:
                 return self._show_sinks()
             case CreateBranch():
                 if not (statement.if_not_exists and self.log.branches.there(statement.name)):
-                    create_branch(self.log, statement.name, statement.expires)
+                    session = self.queries.session
+                    create_branch(self.log, session, statement.name, statement.expires, statement.past)
             case DropBranch():
                 if not (statement.if_exists and not self.log.branches.there(statement.name)):
                     self.log.branches.drop(self.log.branches.find(statement.name))

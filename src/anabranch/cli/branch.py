@@ -36,16 +36,21 @@ def list_branches(warehouse: str, catalog: str | None, as_json: bool) -> None:
 
 @branch.command()
 @click.argument("name")
+@click.option("--at", metavar="BUCKET|TIME", help="Make it of the past: a bucket's number, or a stream time.")
 @click.option("--expires", metavar="DURATION", help="Let it end by itself after so long, such as '7 days'.")
 @warehouse_options
 @branch_option
 @json_option
 def create(
-    name: str, expires: str | None, warehouse: str, catalog: str | None, branch: str | None, as_json: bool
-) -> None:
-    """Make a branch of main as it is now, or, with --branch, of that branch."""
+    name: str, at: str | None, expires: str | None, warehouse: str, catalog: str | None, branch: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Make a branch of main as it is now, or, with --branch, of that branch.
+
+    One of the past (--at) is computed when it is first advanced, with `anabranch run --branch`.
+    """
     with Log(warehouse, catalog, create=False, branch=branch) as log:
-        create_branch(log, name, expires)
+        create_branch(log, None, name, expires, int(at) if at is not None and at.isdigit() else at)
         (made,) = (state for state in states_of(log) if state.name == name)
     if as_json:
         click.echo(json.dumps(_as_json(made), indent=2))

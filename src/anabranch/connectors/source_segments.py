@@ -71,7 +71,7 @@ def _part(logged: LoggedSegment, plan: ReadPlan, root: str, first: int, last: in
         ordinal_base=segment.ordinal_base,
         reference=segment.reference,
         first=first,
-        last=last,
+        last=last if logged.cut is None else min(last, logged.cut),
         event_time=plan.spec.event_time,
         bounds=None if bounds is None else (bounds[0], bounds[1]),
         changes=not segment.reference or bool(segment.options.get(CHANGES)),

@@ -51,8 +51,8 @@ def dataframe(spark: SparkSession, plan: ReadPlan, root: Path, *, log_columns: b
     """The rows of a plan."""
     own = [s for s in plan.segments if not s.segment.reference]
     frames = []
-    if own:
-        frames.append(_own(spark, plan, own, root, log_columns))
+    for cut in dict.fromkeys(s.cut for s in own):
+        frames.append(_own(spark, plan, [s for s in own if s.cut == cut], root, log_columns, cut))
     for group in _alike([s for s in plan.segments if s.segment.reference]):
         frames.append(_referenced(spark, plan.spec, group, log_columns))
     names = [*plan.spec.schema.names, *(LOG_COLUMNS if log_columns else ())]
@@ -129,13 +129,20 @@ def _in_time(plan: ReadPlan, log_columns: bool) -> Column:
 
 
 def _own(
-    spark: SparkSession, plan: ReadPlan, segments: Sequence[LoggedSegment], root: Path, log_columns: bool
+    spark: SparkSession,
+    plan: ReadPlan,
+    segments: Sequence[LoggedSegment],
+    root: Path,
+    log_columns: bool,
+    cut: int | None,
 ) -> DataFrame:
     schema = T.StructType([*spark_schema(plan.spec.schema), *from_arrow_schema(CARRIED)])
     frame = spark.read.schema(schema).parquet(*(literal_path(str(root / s.segment.path)) for s in segments))
     if plan.filters_positions:
         last = "" if plan.range.last_position is None else f" AND _position <= {plan.range.last_position}"
         frame = frame.where(f"_position IS NULL OR (_position >= {plan.range.first_position or 1}{last})")
+    if cut is not None:
+        frame = frame.where(f"_position <= {cut}")
     if not log_columns:
         return frame
     located = _with_facts(spark, frame, schema.names, {str(root / s.segment.path): s for s in segments})

@@ -23,6 +23,7 @@ from anabranch.log import tables
 from anabranch.log.branches import Branch, Branches
 from anabranch.log.catalog import Catalog
 from anabranch.log.fork_order import follow_order
+from anabranch.log.past import Past, cut_back
 from anabranch.log.storage import Storage, home_of, sync_directory, sync_file
 from anabranch.model.errors import AnabranchError
 
@@ -39,8 +40,9 @@ def fork(
     lifetime_us: int | None = None,
     *,
     published: bool = False,
+    past: Past | None = None,
 ) -> Branch:
-    """Make a branch of main, or of the branch `parent`, whose catalog is `source`.
+    """Make a branch of main, or of the branch `parent`, whose catalog is `source`; as it is now, or as it was (`past`).
 
     On PostgreSQL one that other machines can open, because it has a name or is published, gets a schema.
     """
@@ -58,6 +60,8 @@ def fork(
             copy_catalog(source, target)
             with target.write() as connection:
                 make_own(connection, branch)
+                if past is not None:
+                    cut_back(connection, past)
         if name is not None and not schema:
             sync_file(str(target.url.database))
             sync_directory(os.path.dirname(str(target.url.database)))

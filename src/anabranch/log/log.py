@@ -95,11 +95,11 @@ class Log:
         """Of the branch that this is; None: main."""
         return None if self.branch is None else self.branch.generation
 
-    def fork(self, name: str | None = None, lifetime_us: int | None = None, *, published: bool = False) -> Log:
-        """A branch of this, opened. An unnamed one ends when it is closed, or with this process."""
+    def fork(self, name: str | None = None, lifetime_us: int | None = None, **options: Any) -> Log:
+        """A branch of this, opened; see `fork` for the options. An unnamed one ends when it is closed, or with us."""
         if name is not None:
             check_branch_name(name)
-        branch = fork(self.catalog, self.branches, self.generation, name, lifetime_us, published=published)
+        branch = fork(self.catalog, self.branches, self.generation, name, lifetime_us, **options)
         return self.open_branch(branch)
 
     def open_branch(self, branch: Branch | None) -> Log:

@@ -13,6 +13,7 @@ stays and each source, the last row at or before it: of a source's rows between 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -37,6 +38,7 @@ _LATEST = (
         sa.func.max(sa.case((_PUNCTUATION, _RUNS.c.mark))).label("mark"),
         sa.func.max(sa.case((_COMPACTED, _RUNS.c.progress))).label("folded"),
         sa.func.max(_RUNS.c.stime).label("stime"),
+        sa.func.sum(_RUNS.c.rows).label("rows"),
     )
     .where(_RUNS.c.stream_id == sa.bindparam("stream"))
     .where(_RUNS.c.position > sa.bindparam("start"), _RUNS.c.position <= sa.bindparam("end"))
@@ -50,8 +52,17 @@ _RAISE = (
 )
 
 
-def fold_runs(connection: sa.Connection, stream: Any, end: int, bucket: int) -> tuple[int | None, int]:
-    """Take the runs up to a position into the marks: the progress with them, and the latest of their stamps."""
+@dataclass(frozen=True)
+class Folded:
+    """What a bucket's runs of one stream amount to."""
+
+    progress: int | None  # with them
+    stime: int  # the latest of their stamps
+    rows: int
+
+
+def fold_runs(connection: sa.Connection, stream: Any, end: int, bucket: int) -> Folded:
+    """Take the runs up to a position into the marks."""
     spec = StreamSpec.from_json(stream.spec)
     found = connection.execute(_LATEST, {"stream": stream.id, "start": stream.bucket_position, "end": end}).all()
     marks: dict[str, int] = {}
@@ -66,7 +77,7 @@ def fold_runs(connection: sa.Connection, stream: Any, end: int, bucket: int) -> 
             marks[row.source or NO_SOURCE] = max(said)
     _raise(connection, stream.id, marks, bucket)
     progress = evaluate(promised, *_extremes(connection, stream.id), spec.drift)
-    return progress, max(row.stime for row in found)
+    return Folded(progress, max(row.stime for row in found), sum(int(row.rows) for row in found))
 
 
 def _raise(connection: sa.Connection, stream_id: int, marks: Mapping[str, int], bucket: int) -> None:

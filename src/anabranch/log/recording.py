@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.buckets import BASE, Bucket
 from anabranch.log.commit import Output, commit_runs
-from anabranch.log.marks import fold_runs
+from anabranch.log.marks import Folded, fold_runs
 from anabranch.log.staging import anything_staged, oldest_staged, staged_before, unstage
 from anabranch.model.errors import AnabranchError
 
@@ -81,9 +81,9 @@ def record_bucket(
         return None
     stimes = [place.stime if frame.before is None else max(place.stime, frame.before - 1)]
     for stream, position in moved:
-        progress, stime = fold_runs(connection, stream, position, frame.number)
-        stimes.append(stime if frame.before is None else place.stime)
-        _end_at(connection, stream, position, frame.number, progress)
+        folded = fold_runs(connection, stream, position, frame.number)
+        stimes.append(folded.stime if frame.before is None else place.stime)
+        _end_at(connection, stream, position, frame.number, folded)
     bucket = Bucket(frame.number, max(stimes), release)
     connection.execute(
         tables.buckets.insert(), {"number": bucket.number, "stime": bucket.stime, "release": bucket.release}
@@ -94,15 +94,19 @@ def record_bucket(
     return bucket
 
 
-def _end_at(connection: sa.Connection, stream: Any, position: int, number: int, progress: int | None) -> None:
+def _end_at(connection: sa.Connection, stream: Any, position: int, number: int, folded: Folded) -> None:
+    table, progress = tables.bucket_bounds, folded.progress
+    last = sa.select(table.c.rows).where(table.c.stream_id == stream.id).order_by(table.c.bucket.desc()).limit(1)
+    before = 0 if stream.bucket_position == 0 else connection.execute(last).scalar()
     connection.execute(
-        tables.bucket_bounds.insert(),
+        table.insert(),
         {
             "stream_id": stream.id,
             "bucket": number,
             "start_position": stream.bucket_position,
             "end_position": position,
             "progress": progress,
+            "rows": None if before is None else before + folded.rows,
         },
     )
     connection.execute(

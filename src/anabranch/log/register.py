@@ -30,6 +30,7 @@ from anabranch.log import (
 from anabranch.log.catalog import Catalog
 from anabranch.log.clock import Clock
 from anabranch.log.commit import Output
+from anabranch.log.erasing import erase_streams
 from anabranch.log.intents import ENDED
 from anabranch.log.leases import Lease, require_lease
 from anabranch.log.queries import DERIVED, KEPT, PARTIALS, StoredPartials, StoredQuery, is_hidden
@@ -255,24 +256,9 @@ def delete_stream(connection: sa.Connection, stream_id: int, now: int) -> None:
     mine = tables.segments.c.stream_id == stream_id
     own = connection.execute(sa.select(tables.segments.c.path).where(mine, tables.segments.c.reference.is_(False)))
     gc.release_files(connection, [*own.scalars(), *staging.files_of_stream(connection, stream_id)], now)
-    for table in (
-        tables.segments,
-        tables.states,
-        tables.overlay,
-        tables.trimmed,
-        tables.runs,
-        tables.folded_runs,
-        tables.sequences,
-        tables.sources,
-        tables.staged_runs,
-        tables.bucket_bounds,
-        tables.bucket_marks,
-        tables.positions,
-    ):
-        connection.execute(table.delete().where(table.c.stream_id == stream_id))
     intents = tables.intents
     connection.execute(intents.update().where(intents.c.stream_id == stream_id).values(state=ENDED, swept=False))
-    connection.execute(tables.streams.delete().where(tables.streams.c.id == stream_id))
+    erase_streams(connection, [stream_id])
 
 
 def _readers(connection: sa.Connection, name: str) -> list[StoredQuery]:

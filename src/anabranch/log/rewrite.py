@@ -57,10 +57,12 @@ def group_segments(
 ) -> list[list[LoggedSegment]]:
     """Segments of neighbouring event times together, until a group has enough rows or covers a `span`.
 
+    One of which only some rows count is left as it is: how many they are nobody knows.
+
     Segments without event times, the deletions by key, have groups of their own: every reader opens them.
     """
     ordered = sorted(
-        segments,
+        (segment for segment in segments if segment.cut is None),
         key=lambda s: (s.segment.event_min is None, s.segment.event_min, s.last_position or 0, s.segment.path),
     )
     groups: list[list[LoggedSegment]] = []

@@ -263,6 +263,8 @@ buckets = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("stime", BigInteger, nullable=False),
     Column("release", Boolean, nullable=False),  # whether deferred revisions are said in it
+    # Of one into which earlier ones are folded, the first number that it stands for. Null: its own.
+    Column("first_number", BigInteger),
 )
 Index("buckets_by_stime", buckets.c.stime)
 
@@ -274,6 +276,7 @@ bucket_bounds = Table(
     Column("start_position", BigInteger, nullable=False),  # what is after this one
     Column("end_position", BigInteger, nullable=False),  # up to and with this one
     Column("progress", BigInteger),
+    Column("rows", BigInteger),  # of the stream, up to there; null: it was not recorded
 )
 
 # The marks that a bucket has raised. A source's mark at the end of a bucket is its last one at or before it.

@@ -23,6 +23,7 @@ MEANINGS: Final = MappingProxyType(
         "BRANCH_EXISTS": "A branch of that name is there already.",
         "BRANCH_GONE": "The branch was dropped, has expired, or has lapsed.",
         "BRANCH_IN_USE": "The branch has branches of its own.",
+        "BUCKET_FOLDED": "A past bucket was asked for that is folded into a later one.",
         "BUCKET_SIZE": "A warehouse was opened with another bucket size than it was made with.",
         "CATALOG_REFUSED": "The catalog database does not allow what is needed there.",
         "CATALOG_UNREACHABLE": "The catalog database cannot be opened or did not answer.",

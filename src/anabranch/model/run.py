@@ -117,6 +117,13 @@ class LoggedSegment:
     run_id: RunId | None = None  # None in compacted segments, and where a header was folded before format 5
 
     @property
+    def cut(self) -> int | None:
+        """On a branch at a past bucket: the last position whose rows count, where the file has rows of later ones."""
+        positions = self.segment.options.get("positions")
+        beyond = positions is not None and self.last_position is not None and positions[1] > self.last_position
+        return self.last_position if beyond else None
+
+    @property
     def compacted(self) -> bool:
         """Whether the rows carry their own positions, because many runs were rewritten into this file."""
         return "positions" in self.segment.options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from anabranch.diagram.sql.cursor import Cursor
@@ -10,8 +11,9 @@ from anabranch.diagram.sql.statements import CreateBranch, DropBranch
 from anabranch.diagram.sql.tokens import Kind
 from anabranch.model.errors import AnabranchError
 from anabranch.model.stream import check_branch_name
+from anabranch.model.time import instant_us
 
-_WRITE = "Write CREATE BRANCH name [EXPIRES '7 days']."
+_WRITE = "Write CREATE BRANCH name [AT bucket | AT 'stream time'] [EXPIRES '7 days']."
 
 
 def create_branch(cursor: Cursor) -> CreateBranch:
@@ -43,8 +45,24 @@ def _lifetime(cursor: Cursor) -> str:
     return duration(cursor)[0]
 
 
+def _past(cursor: Cursor) -> int | str:
+    """A bucket's number, or a stream time, checked."""
+    start = cursor.at
+    if cursor.peek().kind is Kind.NUMBER and cursor.peek().value.isdigit():
+        return int(cursor.take().value)
+    cursor.accept("TIMESTAMP")
+    if cursor.peek().kind is not Kind.STRING:
+        raise cursor.unexpected("the number of a bucket, or a stream time such as '2026-01-01T00:00:00Z'", _WRITE)
+    text = cursor.take().value
+    try:
+        instant_us(text, "")
+    except AnabranchError as error:
+        raise cursor.since(start).moved(error) from None
+    return text
+
+
 # What may follow the name, each once: the word, its field, and what reads the rest of the clause.
-_CLAUSES = {"EXPIRES": ("expires", _lifetime)}
+_CLAUSES: dict[str, tuple[str, Callable[[Cursor], Any]]] = {"AT": ("past", _past), "EXPIRES": ("expires", _lifetime)}
 
 
 def _name(cursor: Cursor) -> str:

@@ -123,9 +123,10 @@ class ShowSinks(Statement):
 
 @dataclass(frozen=True)
 class CreateBranch(Statement):
-    """`CREATE BRANCH name [EXPIRES 'd']`: the warehouse as it is now, to go on with apart."""
+    """`CREATE BRANCH name [AT ...] [EXPIRES 'd']`: the warehouse as it is now, or was, to go on with apart."""
 
     name: str
+    past: int | str | None = None  # a bucket, or a stream time
     expires: str | None = None
     if_not_exists: bool = False
 

@@ -101,7 +101,7 @@ def _how(logged: LoggedSegment, feed: Feed) -> tuple[str, str]:
     if segment.reference and segment.options.get(CHANGES):
         raise NotProven("files with change types")
     if logged.compacted:
-        return _bucket_of(feed.bounds), _of_positions(feed.plan)
+        return _bucket_of(feed.bounds), _of_positions(feed.plan, logged.cut)
     position = logged.last_position
     bucket = next((b.bucket for b in feed.bounds if position is None or position <= b.end), feed.bounds[-1].bucket)
     condition = "TRUE"
@@ -117,9 +117,10 @@ def _bucket_of(bounds: Sequence[Bounds]) -> str:
     return f"CAST({f'CASE {cases} ELSE {last} END' if cases else last} AS BIGINT)"
 
 
-def _of_positions(plan: ReadPlan) -> str:
-    low, high = plan.range.first_position or 1, plan.range.last_position
-    return f"_position >= {low}" + ("" if high is None else f" AND _position <= {high}")
+def _of_positions(plan: ReadPlan, cut: int | None) -> str:
+    low = plan.range.first_position or 1
+    ends = [end for end in (plan.range.last_position, cut) if end is not None]
+    return f"_position >= {low}" + (f" AND _position <= {min(ends)}" if ends else "")
 
 
 def shared_out(portions: Sequence[Portion], tasks: int, at_once: int) -> list[list[Portion]]:

@@ -78,6 +78,8 @@ def _record_marks() -> None:
     op.add_column("warehouse", sa.Column("bucket_size", sa.BigInteger(), nullable=True))
     op.add_column("warehouse", sa.Column("marks_since", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("sources", sa.Column("bucket_mark", sa.BigInteger(), nullable=True))
+    op.add_column("buckets", sa.Column("first_number", sa.BigInteger(), nullable=True))
+    op.add_column("bucket_bounds", sa.Column("rows", sa.BigInteger(), nullable=True))
     op.create_index("sources_by_bucket_mark", "sources", ["stream_id", "bucket_mark"], unique=False)
     op.create_table(
         "bucket_marks",
