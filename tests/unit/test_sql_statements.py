@@ -7,6 +7,7 @@ import pytest
 from anabranch.diagram.query import OnError
 from anabranch.diagram.sql.parse import parse
 from anabranch.diagram.sql.statements import (
+    CreateBranch,
     CreateQuery,
     CreateStream,
     Describe,
@@ -276,3 +277,39 @@ def test_what_is_no_text_is_refused() -> None:
     with pytest.raises(AnabranchError) as caught:
         parse(b"SELECT 1")  # type: ignore[arg-type]
     assert caught.value.id == "BAD_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    ("text", "past", "expires"),
+    [
+        ("CREATE BRANCH b", None, None),
+        ("CREATE BRANCH b AT 12", 12, None),
+        ("CREATE BRANCH b AT '2026-01-01T00:00:00Z' EXPIRES '1 day'", "2026-01-01T00:00:00Z", "1 day"),
+        (
+            "CREATE BRANCH b EXPIRES '1 day' AT TIMESTAMP '2026-01-01T00:00:00+01:00'",
+            "2026-01-01T00:00:00+01:00",
+            "1 day",
+        ),
+    ],
+)
+def test_branches_of_the_past(text: str, past: int | str | None, expires: str | None) -> None:
+    (statement,) = parse(text)
+    assert isinstance(statement, CreateBranch)
+    assert (statement.past, statement.expires) == (past, expires)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("CREATE BRANCH b AT", "SYNTAX"),
+        ("CREATE BRANCH b AT 1.5", "SYNTAX"),
+        ("CREATE BRANCH b AT 'yesterday'", "BAD_TIME"),
+        ("CREATE BRANCH b AT '2026-01-01 00:00:00'", "TIME_ZONE"),
+        ("CREATE BRANCH b AT 1 AT 2", "SYNTAX"),
+    ],
+)
+def test_no_branches_of_no_past(text: str, error: str) -> None:
+    with pytest.raises(AnabranchError) as caught:
+        parse(text)
+    assert caught.value.id == error
+    assert "^" in str(caught.value)
