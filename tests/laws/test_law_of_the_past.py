@@ -71,7 +71,7 @@ def play(engine: ab.Engine, chance: np.random.Generator, buckets: int) -> Histor
 
 def revise(stream: ab.Stream, people: dict[int, str], number: int, chance: np.random.Generator) -> None:
     at = to_datetime(START_US + number * MINUTE)
-    for key in map(int, chance.integers(4, size=2)):
+    for key in map(int, chance.integers(4, size=4)):
         if key in people and chance.random() < 0.3:
             stream.delete([key])
             del people[key]
@@ -113,7 +113,7 @@ def minutes(value: Any) -> Any:
     return round(((value.astimezone() - EPOCH).total_seconds() * SECOND - START_US) / MINUTE)
 
 
-@pytest.fixture(params=["auto", "spark"])
+@pytest.fixture(params=["auto", pytest.param("spark", marks=pytest.mark.proof)])
 def engine(request: pytest.FixtureRequest, warm_spark: Any, tmp_path: Path) -> Iterator[ab.Engine]:
     with ab.connect(tmp_path / "warehouse", kernel=request.param) as opened:
         yield opened
