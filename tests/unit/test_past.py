@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from anabranch.log import tables
 from anabranch.log.commit import Output
 from anabranch.log.compaction import CompactionPlan
+from anabranch.log.folding import Grid, fold_buckets
 from anabranch.log.headers import logged_from
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
@@ -154,26 +155,26 @@ def test_buckets_that_are_not_there(log: Log, base: StreamState) -> None:
 
 def test_a_folded_bucket_names_its_neighbours(log: Log, base: StreamState) -> None:
     ends = [bucket.stime for bucket in log.register.buckets_after(0)]
-    fold(log, 2, 3)
-    for error in (refused(log, 2), refused(log, stime=ends[2] - 1), refused(log, stime=ends[1])):
+    fold(log, 2)
+    assert [bucket.number for bucket in log.register.buckets_after(0)] == [2, 4]
+    for error in (refused(log, 3), refused(log, stime=ends[2]), refused(log, stime=ends[3] - 1)):
         assert error.id == "BUCKET_FOLDED"
-        assert error.need.startswith("bucket 1, which ended at 2026-01-01 00:00:00")
-        assert "or bucket 3, which ended at 2026-01-01 00:00:02" in error.need
-    with at(log, 3) as branch:
-        assert branch.stream("base").last_position == 7
+        assert error.need.startswith("bucket 2, which ended at 2026-01-01 00:00:01")
+        assert "or bucket 4, which ended at 2026-01-01 00:00:03" in error.need
+    assert refused(log, 1).need.startswith("bucket 2, which ended")
+    with at(log, 2) as branch:
+        assert (branch.stream("base").last_position, branch.stream("base").rows) == (4, 8)
+        assert marks(branch) == {"a": (30, 30), "b": (20, 20), "": (5, 5)}
+    fold(log, 4)
+    assert [bucket.number for bucket in log.register.buckets_after(0)] == [4]
+    assert refused(log, 1).need.startswith("bucket 4, which ended"), "it stands for all of them"
 
 
-def fold(log: Log, first: int, stays: int) -> None:
-    """As upkeep does it."""
-    bounds = tables.bucket_bounds
+def fold(log: Log, seconds: int) -> None:
+    """One bucket stays for each stretch of so many seconds."""
+    grid = Grid(seconds * SECOND, START_US + 100 * SECOND)
     with log.catalog.write() as connection:
-        gone = tables.buckets.c.number.between(first, stays - 1)
-        connection.execute(tables.buckets.delete().where(gone))
-        connection.execute(tables.buckets.update().where(tables.buckets.c.number == stays).values(first_number=first))
-        starts = sa.select(sa.func.min(bounds.c.start_position)).where(bounds.c.bucket.between(first, stays))
-        start = connection.execute(starts).scalar()
-        connection.execute(bounds.delete().where(bounds.c.bucket.between(first, stays - 1)))
-        connection.execute(bounds.update().where(bounds.c.bucket == stays).values(start_position=start))
+        assert fold_buckets(connection, grid, 0, 4) == 4
 
 
 def test_answers_that_depend_on_buckets_need_all_of_them(log: Log, base: StreamState) -> None:
@@ -181,12 +182,12 @@ def test_answers_that_depend_on_buckets_need_all_of_them(log: Log, base: StreamS
         assert {q.name: q.definition["after"] for q in branch.register.queries()} == {"early": 0, "late": 2}
     with at(log, 1, in_turn={"late"}) as branch:
         assert [q.definition["after"] for q in branch.register.queries()] == [0], "that one is not there yet"
-    fold(log, 1, 2)
-    error = refused(log, 3, in_turn={"early"})
+    fold(log, 2)
+    error = refused(log, 4, in_turn={"early"})
     assert (error.id, error.need) == (
         "BUCKET_FOLDED", "every bucket after 0 as it was recorded, since the answers of early depend on them"
     )  # fmt: skip
-    with at(log, 3) as branch:
+    with at(log, 4) as branch:
         assert len(branch.register.queries()) == 2
 
 

@@ -76,7 +76,7 @@ def groups_to_fold(marks: Iterable[Mark], grid: Grid, limit: int, *, whole: bool
 def fold_buckets(connection: sa.Connection, grid: Grid, after: int, limit: int, most: int = MOST) -> int | None:
     """Fold some buckets after one; the last that was decided, or None if nothing can be for now."""
     buckets = tables.buckets
-    found = sa.select(buckets.c.number, buckets.c.stime).where(buckets.c.number > after)
+    found = sa.select(buckets.c.number, buckets.c.stime, buckets.c.first_number).where(buckets.c.number > after)
     rows = connection.execute(found.order_by(buckets.c.number).limit(most)).all()
     marks = [Mark(row.number, row.stime) for row in rows]
     groups = groups_to_fold(marks, grid, limit, whole=len(rows) < most)
@@ -88,6 +88,11 @@ def fold_buckets(connection: sa.Connection, grid: Grid, after: int, limit: int, 
         _fold_marks(connection, many)
         gone = buckets.c.number.between(sa.bindparam("low"), sa.bindparam("high"))
         connection.execute(buckets.delete().where(gone), [{"low": g[0], "high": g[-1] - 1} for g in many])
+        # Each tells for which it stands, so that one that is folded is told from one that never was.
+        firsts = {row.number: row.number if row.first_number is None else row.first_number for row in rows}
+        stands = buckets.update().where(buckets.c.number == sa.bindparam("stays"))
+        stands = stands.values(first_number=sa.bindparam("first"))
+        connection.execute(stands, [{"stays": group[-1], "first": firsts[group[0]]} for group in many])
     if len(rows) == most and len(groups) == 1 and groups[0][-1] == rows[-1].number:
         return groups[0][-1] - 1  # there may be more of its stretch: it is looked at again
     return groups[-1][-1]
