@@ -11,7 +11,7 @@ from anabranch.log import tables
 from anabranch.log.commit import Output
 from anabranch.log.compaction import CompactionPlan
 from anabranch.log.folding import Grid, fold_buckets
-from anabranch.log.headers import logged_from
+from anabranch.log.headers import insert_segments, logged_from, segment_values
 from anabranch.log.leases import Lease
 from anabranch.log.log import Log, StreamState
 from anabranch.log.past import Past
@@ -19,14 +19,14 @@ from anabranch.log.reading import ReadRange
 from anabranch.log.register import NewQuery, NewStore
 from anabranch.log.steps import Move, Reading
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunDraft, RunKind, Segment
+from anabranch.model.run import Role, RunDraft, RunKind, Segment
 from tests.conftest import SECOND, START_US, FakeClock, make_spec, rows_at
 
 ALL_TIME = [(0, 1 << 61)]
 # What becomes of each table of the catalog on a branch at a past bucket.
 CUT = {"streams", "runs", "segments", "sources", "positions", "buckets", "bucket_bounds", "bucket_marks", "warehouse"}
 BEGUN_AGAIN = {"queries", "stores", "query_stores", "sinks"}
-EMPTIED = {"staged_runs", "overlay", "leases", "intents", "garbage", "branches"}
+EMPTIED = {"staged_runs", "states", "overlay", "leases", "intents", "garbage", "branches"}
 AS_IT_IS = {"folded_runs", "sequences", "trimmed", "views"}  # of base streams; of others it is emptied
 # Of each bucket, the second that its runs are at, and their sources.
 BUCKETS = [[(10, "a"), (20, "b")], [(30, "a"), (5, None)], [(25, "b"), (60, "c"), (70, None)], [(90, "a")]]
@@ -107,6 +107,19 @@ def test_base_streams_are_cut_back(log: Log, base: StreamState) -> None:
         assert not branch.register.anything_waiting()
         assert branch.stream("idle").last_position == 0
     assert (log.stream("base").last_position, len(log.headers(base))) == (8, 8), "main is as it was"
+
+
+def test_states_of_later_are_no_part_of_the_past(log: Log, base: StreamState) -> None:
+    """What a stream amounts to now is neither read nor held on a branch of what it was."""
+    stream = {"stream_id": base.id}
+    state = segment_values(Segment("data/state", 9, 9, role=Role.STATE), base.id, None, 1, 3)
+    with log.catalog.write() as connection:
+        insert_segments(connection, [state])
+        connection.execute(tables.states.insert().values(**stream, hashed=[], bucket=4, position=8, segments=[1]))
+    with at(log, 2) as branch, branch.catalog.read() as connection:
+        assert connection.execute(sa.select(tables.states)).all() == []
+        of_states = tables.segments.c.role == str(Role.STATE)
+        assert connection.execute(sa.select(tables.segments).where(of_states)).all() == []
 
 
 def test_what_comes_on_the_branch_comes_after_it(log: Log, base: StreamState, clock: FakeClock) -> None:

@@ -30,7 +30,7 @@ from anabranch.log.erasing import empty_streams, erase_streams
 from anabranch.log.marks import marks_at
 from anabranch.log.views import POSITION
 from anabranch.model.errors import AnabranchError
-from anabranch.model.run import RunKind
+from anabranch.model.run import Role, RunKind
 from anabranch.model.time import instant_text
 
 _BUCKETS, _RUNS, _SEGMENTS, _STREAMS = tables.buckets, tables.runs, tables.segments, tables.streams
@@ -185,7 +185,7 @@ def _start_again(connection: sa.Connection, since: int | None) -> None:
     empty_streams(
         connection, connection.execute(sa.select(_STREAMS.c.id).where(_STREAMS.c.role != BASE)).scalars().all()
     )
-    for table, more in ((tables.queries, {"released": None, "halted": None, "tentative": None}),
+    for table, more in ((tables.queries, {"released": None, "halted": None, "tentative": None, "reach": None}),
                         (tables.stores, {})):  # fmt: skip
         for row in connection.execute(sa.select(table.c.id, table.c.definition)).all():
             definition = {name: value for name, value in row.definition.items() if name != "dropped"}
@@ -194,6 +194,9 @@ def _start_again(connection: sa.Connection, since: int | None) -> None:
             connection.execute(
                 table.update().where(table.c.id == row.id).values(bucket=None, definition=definition, **more)
             )
+    # What streams amount to beside their logs is of the present.
+    connection.execute(tables.states.delete())
+    connection.execute(_SEGMENTS.delete().where(_SEGMENTS.c.role == str(Role.STATE)))
     positions = tables.positions
     derived = sa.select(_STREAMS.c.id).where(_STREAMS.c.role != BASE)
     connection.execute(positions.delete().where((positions.c.kind == "query") | positions.c.stream_id.in_(derived)))
