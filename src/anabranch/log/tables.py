@@ -1,7 +1,7 @@
 """The catalog's tables, the same on SQLite and PostgreSQL.
 
-Alembic brings a catalog to this shape (`migrations/`); a test compares the two. Times are microseconds. Every table
-that a hot path reads has an index that keeps the read independent of the length of the history.
+Alembic brings a catalog to this shape (`migrations/`). Times are microseconds. Every table that a hot path reads has an
+index that keeps the read independent of the length of the history.
 """
 
 from __future__ import annotations
@@ -263,8 +263,7 @@ buckets = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("stime", BigInteger, nullable=False),
     Column("release", Boolean, nullable=False),  # whether deferred revisions are said in it
-    # Of one into which earlier ones are folded, the first number that it stands for. Null: its own.
-    Column("first_number", BigInteger),
+    Column("first_number", BigInteger),  # the first of those that are folded into it; null: none is
 )
 Index("buckets_by_stime", buckets.c.stime)
 
@@ -289,8 +288,7 @@ bucket_marks = Table(
     Column("mark", BigInteger, nullable=False),
 )
 
-# Runs that wait for their bucket to be recorded, which gives them positions: with the identity and the stamp that
-# they have wherever they are, in whatever order they came. Nobody reads them before.
+# Runs of other places, with their identities and stamps: they get positions when their bucket is recorded.
 staged_runs = Table(
     "staged_runs",
     metadata,
@@ -351,8 +349,7 @@ queries = Table(
     Column("halted", JSON(none_as_null=True)),  # the error at which it stopped
     Column("feed_id", _Serial, ForeignKey("streams.id")),  # where it says what is tentative
     Column("tentative", JSON(none_as_null=True)),  # what it has said there and not undone
-    # Of a Join by bounds: how far before and after a row of the bounding side its partners have been allowed to be.
-    Column("reach", JSON(none_as_null=True)),
+    Column("reach", JSON(none_as_null=True)),  # of a Join by bounds: how far from a row its partners could be
     sqlite_autoincrement=True,
 )
 
