@@ -266,8 +266,13 @@ def test_any_diagram_is_what_the_reference_executor_says(
     play(engine, seed, many=1)
 
 
-@pytest.mark.proof
-@pytest.mark.parametrize("seed", [101, 103, *range(200, 213)])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *(pytest.param(seed, marks=pytest.mark.proof) for seed in (101, 103, *range(200, 206))),
+        *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(206, 213)),
+    ],
+)
 def test_more_diagrams(engine: ab.Engine, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     spread(engine, 1 + seed % 4, monkeypatch)
     play(engine, seed)

@@ -11,7 +11,7 @@ from anabranch.lab.draw import drawn
 from anabranch.lab.logged import LoggedStore, faults_of
 from anabranch.lab.world import World
 
-SCHEDULES, AT_ONCE = 50, 10
+PROVED, SOAKED, AT_ONCE = 20, 50, 10
 
 
 def drive(seed: int, place: Path, everywhere: bool = False) -> LoggedStore:
@@ -33,8 +33,13 @@ def test_a_schedule_drives_the_log(seed: int, tmp_path: Path) -> None:
     assert store.undone > 0, "something was tentative, and undone"
 
 
-@pytest.mark.proof
-@pytest.mark.parametrize("first", range(0, SCHEDULES, AT_ONCE))
-def test_fifty_schedules_drive_the_log(first: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=pytest.mark.proof if first < PROVED else pytest.mark.soak)
+        for first in range(0, SOAKED, AT_ONCE)
+    ],
+)
+def test_schedules_drive_the_log(first: int, tmp_path: Path) -> None:
     undone = sum(drive(seed, tmp_path).undone for seed in range(first, first + AT_ONCE))
     assert undone >= AT_ONCE

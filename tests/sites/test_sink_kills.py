@@ -107,11 +107,13 @@ def test_five_kills_of_a_process_that_feeds_a_table(
     assert all(died[phase] == 1 for phase in PHASES)
 
 
-@pytest.mark.proof
 @pytest.mark.timeout(1800)
-def test_fifty_kills_of_a_process_that_feeds_a_table(
-    tmp_path: Path, warm_spark: Any, postgres: Callable[[], str], said_at_the_end: list[str]
+@pytest.mark.parametrize(
+    "each", [pytest.param(2, marks=pytest.mark.proof), pytest.param(10, marks=pytest.mark.soak)], ids=["ten", "fifty"]
+)
+def test_more_kills_of_a_process_that_feeds_a_table(
+    tmp_path: Path, warm_spark: Any, postgres: Callable[[], str], said_at_the_end: list[str], each: int
 ) -> None:
-    died = kill_sinks(tmp_path / "w", postgres(), 50)
+    died = kill_sinks(tmp_path / "w", postgres(), each * len(PHASES))
     said_at_the_end.append(f"sinks: {died.total()} kills by phase: {dict(died)}")
-    assert all(died[phase] == 10 for phase in PHASES)
+    assert all(died[phase] == each for phase in PHASES)
