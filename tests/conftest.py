@@ -146,6 +146,14 @@ def rows_at(*seconds: float, user: int = 1, campaign: str = "a") -> list[dict[st
     return [{"user": user, "campaign": campaign, "ts": to_datetime(START_US + int(s * SECOND))} for s in seconds]
 
 
+@pytest.fixture
+def no_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that keep no house beside: only what a test asks for is compacted, retained and collected."""
+    from anabranch.engine.upkeep.keeper import Keeper
+
+    monkeypatch.setattr(Keeper, "turn", lambda *_: None)
+
+
 # Over a handful of rows plans are sooner interpreted than compiled, by Spark and by the JVM. `make proof` compiles.
 _FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

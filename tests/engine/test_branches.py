@@ -85,6 +85,7 @@ def test_every_box_steps_on_a_branch_and_main_does_not_notice(warm_spark: Any, t
         assert tables(main) == there
 
 
+@pytest.mark.usefixtures("no_upkeep")
 def test_both_keep_house_and_neither_harms_the_other(main: ab.Engine) -> None:
     main.sql(";".join(BOXES.split(";")[i] for i in (0, 1, 3)))
     for minute in range(9):
@@ -229,6 +230,7 @@ def test_a_branch_that_follows_emits_what_main_emitted(main: ab.Engine) -> None:
         assert [row.k for row in branch.diff("s").collect()] == ["q"]
 
 
+@pytest.mark.usefixtures("no_upkeep")
 def test_a_branch_follows_a_main_that_was_compacted(main: ab.Engine) -> None:
     main.sql("CREATE STREAM s (k STRING, v INT, ts TIMESTAMP) EVENT TIME ts")
     main.sql("CREATE STREAM counts AS SELECT k, count(*) AS c FROM s <SLICES '1 minute'> GROUP BY k")

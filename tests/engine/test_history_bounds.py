@@ -83,6 +83,7 @@ def test_deletions_out_of_reach_are_ignored_and_the_rest_is_right(engine: ab.Eng
     assert "2 minutes behind progress" in why._reason
 
 
+@pytest.mark.usefixtures("no_upkeep")
 @pytest.mark.parametrize("retain", [pytest.param(False, marks=pytest.mark.proof), True], ids=["held", "gone"])
 def test_a_deletion_of_a_row_that_a_stream_need_not_hold_is_ignored_by_all(engine: ab.Engine, retain: bool) -> None:
     engine.sql("CREATE STREAM s (k STRING, v INT, ts TIMESTAMP) EVENT TIME ts HISTORY '2 minutes'")

@@ -111,6 +111,7 @@ def test_a_query_over_a_query_takes_what_that_one_said(engine: ab.Engine, s: ab.
     assert (caught.value.id, caught.value.got) == ("STREAM_IN_USE", "query 'over'")
 
 
+@pytest.mark.usefixtures("no_upkeep")
 def test_what_retention_took_from_a_stream_a_query_has_still_said(engine: ab.Engine) -> None:
     engine.sql("CREATE STREAM h (k INT, ts TIMESTAMP) EVENT TIME ts HISTORY '1 minute'")
     engine.sql("CREATE STREAM l AS SELECT k FROM h")
