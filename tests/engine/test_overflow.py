@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import anabranch as ab
+from anabranch.engine import exact
 from anabranch.log.reduction import plan_reduction
 from tests.engine.test_reach_of_steps import ZERO
 
@@ -108,6 +109,22 @@ def test_windows_of_rows_that_are_too_large(engine: ab.Engine) -> None:
     assert found == [("a", Decimal("2.00")), ("a", None), ("b", Decimal("0.00"))]
     (failed,) = engine.stream("aside").quarantined().collect()
     assert failed._reason == "fails: sum(x)"
+
+
+def test_partial_results_of_older_warehouses_go_on(
+    warm_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before format 5 the sum of a long decimal was one measure. What was made then is added to as it is."""
+    with ab.connect(tmp_path) as engine, monkeypatch.context() as patch:
+        patch.setattr(exact, "PLAIN_DIGITS", 38)
+        engine.sql("CREATE STREAM s (k STRING, x DECIMAL(38, 2), b BIGINT, ts TIMESTAMP) EVENT TIME ts")
+        engine.sql("CREATE STREAM q AS SELECT k, sum(x) AS t FROM s GROUP BY k ON ERROR NULL")
+        engine.stream("s").append([row("a", Decimal("1.50")), row("a", Decimal("2.00"))])
+        engine.advance()
+    with ab.connect(tmp_path) as engine:
+        engine.stream("s").append([row("a", Decimal("-0.25")), row("b", BIG)])
+        engine.advance()
+        assert table(engine, "q") == replayed(engine, "q") == {"a": (Decimal("3.25"),), "b": (BIG,)}
 
 
 SHAPES = ((38, 0), (38, 2), (33, 20), (38, 28), (38, 33), (38, 38), (29, 29), (28, 4))
