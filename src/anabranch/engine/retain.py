@@ -13,9 +13,16 @@ from anabranch.log.retention import MOST
 from anabranch.log.retention import Retained as Retained
 
 
-def retain(log: Log, recipes: Recipes | None = None, *, only: str | None = None, most: int = MOST) -> Retained:
-    """Let go of what nobody needs of all streams, or of `only` one: at most so many segments."""
+def retain(
+    log: Log, recipes: Recipes | None = None, *, only: str | None = None, most: int = MOST, unasked: bool = False
+) -> Retained:
+    """Let go of what nobody needs of all streams, or of `only` one: at most so many segments.
+
+    `unasked` lets go of nothing where some bound is in rows: that is left to whoever asks for it.
+    """
     live = Live(log, recipes)
+    if unasked and _bounded_in_rows(live):
+        return Retained()
     readers = needs_of(live)
     total = Retained()
     for state in retained_streams(live):
@@ -24,6 +31,11 @@ def retain(log: Log, recipes: Recipes | None = None, *, only: str | None = None,
                 return total + Retained(more=True)
             total += log.retain(state, readers, most=most - total.segments)
     return total
+
+
+def _bounded_in_rows(live: Live) -> bool:
+    streams = any(state.spec.history_rows is not None for state in live.log.streams())
+    return streams or any(query.terms.rows is not None for query in live.queries.values())
 
 
 def retain_all(log: Log, only: str | None = None) -> Retained:

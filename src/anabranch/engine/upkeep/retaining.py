@@ -1,4 +1,7 @@
-"""The chore of retention: rows that nobody needs any more leave the log (`engine/retain.py`)."""
+"""The chore of retention: rows that nobody needs any more leave the log (`engine/retain.py`).
+
+Where a bound is in rows (`HISTORY 5 ROWS`) upkeep lets go of nothing by itself: `Stream.retain()` does.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Retaining:
         self._total = Retained()
 
     def do(self, lease: Lease) -> bool:
-        done = retain(self.log, self.recipes)
+        done = retain(self.log, self.recipes, unasked=True)
         self._total += done
         return done.more
 
