@@ -119,7 +119,6 @@ def nobody_can_tell(
     assert any(facts["table"] for facts in found[0].values())
 
 
-@pytest.mark.usefixtures("no_upkeep")
 def test_nobody_can_tell_what_was_let_go_of(warm_spark: Any, tmp_path: Path) -> None:
     SEEN.clear()
     # In this one rows are deleted that progress by runs, and not by buckets, has left behind.
@@ -132,7 +131,6 @@ _IN_ROWS = pytest.param(36, marks=pytest.mark.xfail(reason="joins under HISTORY 
 
 
 @pytest.mark.proof
-@pytest.mark.usefixtures("no_upkeep")
 @pytest.mark.parametrize("seed", [_IN_ROWS, 42, 78])
 def test_over_many_plays(warm_spark: Any, tmp_path: Path, seed: int, said_at_the_end: list[str]) -> None:
     names = [name.split()[0] for name in QUERIES]
